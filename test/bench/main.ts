@@ -1,0 +1,87 @@
+// npm run bench: measures ss-redir against Debian's, in network namespaces on this machine.
+//
+//   npm run bench                         throughput: MB/s and CPU seconds per GB, one connection, both directions
+//   npm run bench -- idle                 memory of idle connections
+//   npm run bench -- --node /opt/node24/bin/node --methods aes-256-gcm --rounds 9 --json
+import { parseArgs } from 'node:util';
+import { benchTools, installMissing } from '../helpers/packages.js';
+import { whySkipped, type Mode } from '../helpers/world.js';
+import { measureIdle, printIdle } from './idle.js';
+import { measureThroughput, printThroughput } from './throughput.js';
+
+const help = `usage: npm run bench -- [throughput | idle] [options]
+
+  --methods A,B      default aes-256-gcm,chacha20-ietf-poly1305 (throughput), aes-256-gcm (idle)
+  --rounds N         throughput: rounds of ours, theirs; medians are printed (5)
+  --mib N            throughput: MiB a transfer (1024); CPU time comes in ticks of 10 ms: take a size whose CPU time is
+                     a second or so, then a tick at either end is within 2 %
+  --connections N    throughput: parallel connections (1); idle: connections held (2000)
+  --redirect         the way in (default)
+  --tproxy
+  --node PATH        the Node binary that runs our ss-redir (default: this one)
+  --workers N        our ss-redir's --workers (its default)
+  --json             one JSON object in place of the table
+
+SS_REDIR_TEST_OURS=debian puts Debian's ss-redir in the place of ours: the ratios must then be about 1.00.`;
+
+try {
+  process.exitCode = await main();
+} catch (error) {
+  console.error(`bench: ${(error as Error).message}`);
+  process.exitCode = 1;
+}
+
+async function main(): Promise<number> {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      methods: { type: 'string' },
+      rounds: { type: 'string', default: '5' },
+      mib: { type: 'string', default: '1024' },
+      connections: { type: 'string' },
+      redirect: { type: 'boolean' },
+      tproxy: { type: 'boolean' },
+      node: { type: 'string', default: process.execPath },
+      workers: { type: 'string' },
+      json: { type: 'boolean', default: false },
+      help: { type: 'boolean', short: 'h' },
+    },
+  });
+  const [scenario = 'throughput'] = positionals;
+  if (values.help || (scenario !== 'throughput' && scenario !== 'idle')) {
+    console.log(help);
+    return values.help ? 0 : 1;
+  }
+
+  const say = (line: string) => console.error(`bench: ${line}`);
+  installMissing(benchTools, say);
+  const skipped = whySkipped();
+  if (skipped) throw new Error(skipped);
+
+  const mode: Mode = values.tproxy ? 'tproxy' : 'redirect';
+  const { node, json } = values;
+  const args = values.workers === undefined ? [] : ['--workers', values.workers];
+  const shared = { mode, node, args, say };
+  if (scenario === 'idle') {
+    const method = values.methods ?? 'aes-256-gcm';
+    const connections = positive('--connections', values.connections ?? '2000');
+    printIdle(await measureIdle({ ...shared, method, connections }), json);
+    return 0;
+  }
+  const result = await measureThroughput({
+    ...shared,
+    methods: (values.methods ?? 'aes-256-gcm,chacha20-ietf-poly1305').split(','),
+    rounds: positive('--rounds', values.rounds),
+    mib: positive('--mib', values.mib),
+    connections: positive('--connections', values.connections ?? '1'),
+  });
+  printThroughput(result, json);
+  return 0;
+}
+
+function positive(option: string, text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 1)
+    throw new Error(`${option} ${text}: expected a whole number above 0`);
+  return value;
+}
