@@ -1,0 +1,182 @@
+/** TCP sockets: listening, connecting, and where an accepted connection was going before the firewall sent it here. */
+import { errno } from './ffi.js';
+import { EINPROGRESS, ENOENT, syscallError } from './errno.js';
+import * as libc from './libc.js';
+import { AF_INET, AF_INET6, Endpoint, SockaddrBlock } from './sockaddr.js';
+import * as sockopt from './sockopt.js';
+
+const SOCK_STREAM = 1; // include/linux/net.h
+const SOCK_CLOEXEC = 0o2000000; // include/uapi/asm-generic/fcntl.h: O_CLOEXEC
+const SOCK_NONBLOCK = 0o4000; // O_NONBLOCK
+const IPPROTO_TCP = 6; // include/uapi/linux/in.h
+const IPPROTO_MPTCP = 262;
+
+/** Flags of every send: no SIGPIPE. Sockets are non-blocking by themselves. */
+export const MSG_NOSIGNAL = 0x4000; // include/linux/socket.h
+/** On TCP: throw the received bytes away without copying them (tcp(7)). */
+export const MSG_TRUNC = 0x20;
+export const SHUT_WR = 1; // include/linux/net.h
+
+/** As many as net.core.somaxconn allows; the kernel cuts it to that. */
+const backlog = 65535;
+
+const sockaddr = new SockaddrBlock();
+
+export interface ListenOptions {
+  /** Accept connections to foreign addresses (TPROXY). */
+  transparent?: boolean;
+  reusePort?: boolean;
+  mptcp?: boolean;
+  /** Queue length of TCP Fast Open, 0 for none. */
+  fastOpenQueue?: number;
+  /** SO_MARK of the packets that the accepted sockets send, 0 for none. */
+  mark?: number;
+  /** Bytes, 0 for the kernel's choice. Set before listen(), so that the window scale fits. */
+  sendBuffer?: number;
+  receiveBuffer?: number;
+}
+
+/**
+ * A listening, non-blocking socket. `::` serves IPv4 too. What accepted sockets inherit is set here once instead of on
+ * each of them: reset on close, keep-alive, no delay, mark, buffers.
+ *
+ * @throws {SyscallError} EADDRINUSE, EADDRNOTAVAIL, EACCES for bind; EPERM for the transparent option and the mark.
+ */
+export function listenTcp(endpoint: Endpoint, options: ListenOptions = {}): number {
+  const ipv6 = !endpoint.isIpv4;
+  const fd = openSocket(ipv6 ? AF_INET6 : AF_INET, options.mptcp === true);
+  try {
+    sockopt.setReuseAddress(fd);
+    if (options.reusePort) sockopt.setReusePort(fd);
+    if (ipv6) sockopt.setIpv6Only(fd, false);
+    if (options.transparent) sockopt.setTransparent(fd, ipv6);
+    if (options.mark) sockopt.setMark(fd, options.mark);
+    if (options.sendBuffer) sockopt.setSendBuffer(fd, options.sendBuffer);
+    if (options.receiveBuffer) sockopt.setReceiveBuffer(fd, options.receiveBuffer);
+    sockopt.setResetOnClose(fd, true);
+    sockopt.setNoDelay(fd, true);
+    sockopt.setKeepAlive(fd);
+    if (libc.bind(fd, sockaddr.address, sockaddr.write(endpoint)) !== 0) {
+      throw syscallError(`bind(${endpoint})`, errno());
+    }
+    if (options.fastOpenQueue) sockopt.setFastOpen(fd, options.fastOpenQueue);
+    if (libc.listen(fd, backlog) !== 0) throw syscallError(`listen(${endpoint})`, errno());
+    return fd;
+  } catch (error) {
+    libc.close(fd);
+    throw error;
+  }
+}
+
+/** The next connection of a listener as a non-blocking socket, or the negative errno (EAGAIN, EMFILE …). */
+export function acceptTcp(listener: number): number {
+  const fd = libc.accept4(listener, sockaddr.address, sockaddr.prepareLength(), SOCK_NONBLOCK | SOCK_CLOEXEC);
+  return fd >= 0 ? fd : -errno();
+}
+
+/** Who the connection is from that `acceptTcp` has just returned. */
+export function acceptedPeer(): Endpoint {
+  return sockaddr.read()!;
+}
+
+export interface ConnectOptions {
+  mark: number;
+  mptcp: boolean;
+  /** Data goes with the SYN where the kernel can; the first send must follow. */
+  fastOpen: boolean;
+  tos: number;
+  sendBuffer: number;
+  receiveBuffer: number;
+  /** Source address for each family. */
+  bind4?: Endpoint | undefined;
+  bind6?: Endpoint | undefined;
+  interface?: string | undefined;
+}
+
+/**
+ * Begins to connect: epoll tells when it is done, `takeSocketError` how.
+ *
+ * @throws {SyscallError} of socket(), an option, or connect() where it fails at once (ENETUNREACH, EMFILE …).
+ */
+export function connectTcp(endpoint: Endpoint, options: ConnectOptions): number {
+  const fd = openSocket(endpoint.isIpv4 ? AF_INET : AF_INET6, options.mptcp);
+  try {
+    applyConnectOptions(fd, endpoint, options);
+    if (libc.connect(fd, sockaddr.address, sockaddr.write(endpoint)) !== 0) {
+      const number = errno();
+      if (number !== EINPROGRESS) throw syscallError(`connect(${endpoint})`, number);
+    }
+    return fd;
+  } catch (error) {
+    libc.close(fd);
+    throw error;
+  }
+}
+
+function applyConnectOptions(fd: number, endpoint: Endpoint, options: ConnectOptions): void {
+  const ipv6 = !endpoint.isIpv4;
+  if (options.mark !== 0) sockopt.setMark(fd, options.mark);
+  if (options.interface !== undefined) sockopt.bindToDevice(fd, options.interface);
+  if (options.sendBuffer !== 0) sockopt.setSendBuffer(fd, options.sendBuffer);
+  if (options.receiveBuffer !== 0) sockopt.setReceiveBuffer(fd, options.receiveBuffer);
+  if (options.tos !== 0) sockopt.setTrafficClass(fd, options.tos, ipv6);
+  if (options.fastOpen && !sockopt.setFastOpenConnect(fd)) options.fastOpen = false; // this kernel has it off
+  sockopt.setResetOnClose(fd, true);
+  sockopt.setNoDelay(fd, true);
+  sockopt.setKeepAlive(fd);
+  const source = ipv6 ? options.bind6 : options.bind4;
+  if (source !== undefined && libc.bind(fd, sockaddr.address, sockaddr.write(source)) !== 0) {
+    throw syscallError(`bind(${source})`, errno());
+  }
+}
+
+function openSocket(family: number, mptcp: boolean): number {
+  const type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+  const fd = libc.socket(family, type, mptcp ? IPPROTO_MPTCP : IPPROTO_TCP);
+  if (fd < 0) throw syscallError(mptcp ? 'socket(IPPROTO_MPTCP)' : 'socket()', errno());
+  return fd;
+}
+
+export function localEndpoint(fd: number): Endpoint | undefined {
+  return libc.getsockname(fd, sockaddr.address, sockaddr.prepareLength()) === 0 ? sockaddr.read() : undefined;
+}
+
+export function remoteEndpoint(fd: number): Endpoint | undefined {
+  return libc.getpeername(fd, sockaddr.address, sockaddr.prepareLength()) === 0 ? sockaddr.read() : undefined;
+}
+
+/**
+ * Where a connection that a REDIRECT rule sent here was going: connection tracking remembers. The option goes by the
+ * connection's own family, and an IPv4 client of a `::` listener is IPv4. Undefined when connection tracking does not
+ * know the connection.
+ */
+export function originalDestination(fd: number, ipv4: boolean): Endpoint | undefined {
+  const level = ipv4 ? sockopt.SOL_IP : sockopt.SOL_IPV6;
+  const option = ipv4 ? sockopt.SO_ORIGINAL_DST : sockopt.IP6T_SO_ORIGINAL_DST;
+  if (libc.getsockopt(fd, level, option, sockaddr.address, sockaddr.prepareLength()) === 0) return sockaddr.read();
+  const number = errno();
+  if (number === ENOENT) return undefined;
+  throw syscallError(`getsockopt(${ipv4 ? 'SOL_IP, SO_ORIGINAL_DST' : 'SOL_IPV6, IP6T_SO_ORIGINAL_DST'})`, number);
+}
+
+/** Whether the address is one of this host's own, at this moment: only such a one can be bound without privileges. */
+export function isLocalAddress(endpoint: Endpoint): boolean {
+  const fd = openSocket(endpoint.isIpv4 ? AF_INET : AF_INET6, false);
+  try {
+    const address = new Endpoint(endpoint.address, 0, endpoint.scope);
+    return libc.bind(fd, sockaddr.address, sockaddr.write(address)) === 0;
+  } finally {
+    libc.close(fd);
+  }
+}
+
+/** Ends a connection in order: what the kernel still holds is sent, then FIN. */
+export function closeOrderly(fd: number): void {
+  sockopt.setResetOnClose(fd, false);
+  libc.close(fd);
+}
+
+/** Ends a connection with RST, by the reset-on-close that every socket of ours is made with. */
+export function closeReset(fd: number): void {
+  libc.close(fd);
+}

@@ -1,0 +1,107 @@
+/**
+ * Connects to the first of several endpoints that answers: try one → its turn ends by success, refusal or silence → the
+ * next. No byte of the client is spent before the connection stands.
+ */
+import type { Deadlined } from '../engine/timers.js';
+import type { EventHandler } from '../engine/reactor.js';
+import { SyscallError } from '../errors.js';
+import { EPOLLOUT } from '../linux/epoll.js';
+import { errnoName } from '../linux/errno.js';
+import type { Endpoint } from '../linux/sockaddr.js';
+import { closeReset, type ConnectOptions, connectTcp } from '../linux/socket.js';
+import { takeSocketError } from '../linux/sockopt.js';
+import type { RelayContext } from './context.js';
+
+/** How long one endpoint may be silent when there is another to try. */
+const attemptMs = 3000;
+
+export interface DialEvents {
+  /** `fd` is in the reactor with an interest in EPOLLOUT, and now the listener's to `adopt` or to close. */
+  onConnected(fd: number, endpoint: Endpoint): void;
+  onAttemptFailed(endpoint: Endpoint, reason: string): void;
+  onAllFailed(reason: string): void;
+}
+
+export class Dial implements EventHandler, Deadlined {
+  wheelBucket = -1;
+  wheelIndex = 0;
+  private readonly context: RelayContext;
+  private readonly endpoints: readonly Endpoint[];
+  private readonly options: ConnectOptions;
+  private readonly events: DialEvents;
+  private readonly giveUpMs: number;
+  private attempt = -1;
+  private attemptDueMs = 0;
+  private fd = -1;
+
+  constructor(context: RelayContext, endpoints: readonly Endpoint[], options: ConnectOptions, events: DialEvents) {
+    this.context = context;
+    this.endpoints = endpoints;
+    this.options = options;
+    this.events = events;
+    this.giveUpMs = context.reactor.nowMs + context.timeouts.connectMs;
+  }
+
+  /** May call back before it returns. */
+  start(): void {
+    this.next('no address to connect to');
+  }
+
+  cancel(): void {
+    this.context.reactor.timers.delete(this);
+    this.closeAttempt();
+  }
+
+  onEvents(): void {
+    const number = takeSocketError(this.fd);
+    if (number !== 0) return this.attemptFailed(errnoName(number));
+    const { fd } = this;
+    this.fd = -1;
+    this.context.reactor.timers.delete(this);
+    this.events.onConnected(fd, this.endpoints[this.attempt]!);
+  }
+
+  dueMs(): number {
+    return this.attemptDueMs;
+  }
+
+  onDeadline(): void {
+    this.attemptFailed('no answer');
+  }
+
+  private next(reason: string): void {
+    const { reactor } = this.context;
+    for (;;) {
+      this.attempt++;
+      const endpoint = this.endpoints[this.attempt];
+      if (endpoint === undefined || reactor.nowMs >= this.giveUpMs) return this.events.onAllFailed(reason);
+      const isLast = this.attempt === this.endpoints.length - 1;
+      this.attemptDueMs = isLast ? this.giveUpMs : Math.min(this.giveUpMs, reactor.nowMs + attemptMs);
+      try {
+        this.fd = connectTcp(endpoint, this.options);
+      } catch (error) {
+        if (!(error instanceof SyscallError)) throw error;
+        reason = error.message;
+        this.events.onAttemptFailed(endpoint, reason);
+        continue;
+      }
+      reactor.add(this.fd, this, EPOLLOUT);
+      reactor.timers.set(this);
+      return;
+    }
+  }
+
+  private attemptFailed(reason: string): void {
+    this.context.reactor.timers.delete(this);
+    this.closeAttempt();
+    this.events.onAttemptFailed(this.endpoints[this.attempt]!, reason);
+    this.next(reason);
+  }
+
+  private closeAttempt(): void {
+    if (this.fd < 0) return;
+    this.context.reactor.forget(this.fd);
+    closeReset(this.fd);
+    this.fd = -1;
+  }
+}

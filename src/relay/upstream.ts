@@ -1,0 +1,69 @@
+/**
+ * Which server next. Healthy ones take turns; one that could not be reached is left out for a while, longer each time in
+ * a row, but stays as the last resort: with every server down, trying is better than refusing.
+ */
+import type { Endpoint } from '../linux/sockaddr.js';
+
+const firstPenaltyMs = 10_000;
+const maxPenaltyMs = 120_000;
+
+interface Server {
+  endpoint: Endpoint;
+  /** Failures in a row. */
+  failures: number;
+  badUntilMs: number;
+}
+
+export class Upstreams {
+  private servers: Server[] = [];
+  private turn = 0;
+
+  /** Replaces the list, keeping what is known of servers that stay. */
+  set(endpoints: readonly Endpoint[]): void {
+    const known = this.servers;
+    this.servers = endpoints.map(
+      (endpoint) =>
+        known.find((server) => server.endpoint.equals(endpoint)) ?? { endpoint, failures: 0, badUntilMs: 0 },
+    );
+  }
+
+  get size(): number {
+    return this.servers.length;
+  }
+
+  has(endpoint: Endpoint): boolean {
+    return this.servers.some((server) => server.endpoint.equals(endpoint));
+  }
+
+  /** All servers in the order to try them: the healthy ones from the next turn on, then the one whose penalty ends first. */
+  order(nowMs: number): Endpoint[] {
+    const { servers } = this;
+    if (servers.length === 1) return [servers[0]!.endpoint];
+    const from = this.turn++ % Math.max(1, servers.length);
+    const turned = [...servers.slice(from), ...servers.slice(0, from)];
+    const healthy = turned.filter((server) => server.badUntilMs <= nowMs);
+    const bad = turned.filter((server) => server.badUntilMs > nowMs).sort((a, b) => a.badUntilMs - b.badUntilMs);
+    return [...healthy, ...bad].map((server) => server.endpoint);
+  }
+
+  /** Returns true when this is news: the server was thought healthy until now. */
+  failed(endpoint: Endpoint, nowMs: number): boolean {
+    const server = this.find(endpoint);
+    if (server === undefined) return false;
+    const news = server.badUntilMs <= nowMs;
+    if (news) server.failures++;
+    server.badUntilMs = nowMs + Math.min(maxPenaltyMs, firstPenaltyMs * 2 ** (server.failures - 1));
+    return news;
+  }
+
+  succeeded(endpoint: Endpoint): void {
+    const server = this.find(endpoint);
+    if (server === undefined) return;
+    server.failures = 0;
+    server.badUntilMs = 0;
+  }
+
+  private find(endpoint: Endpoint): Server | undefined {
+    return this.servers.find((server) => server.endpoint === endpoint || server.endpoint.equals(endpoint));
+  }
+}
