@@ -1,0 +1,49 @@
+/**
+ * What a crypto backend does for a stream: AEAD with an empty associated data, a 16-byte tag behind the ciphertext, and
+ * a nonce that counts the operations of the stream's one direction: little-endian, from 0, 12 bytes, or 24 for
+ * xchacha20-ietf-poly1305 (SIP004).
+ */
+import type { Block } from '../linux/memory.js';
+import type { Method } from './methods.js';
+import { nobleBackend } from './noble.js';
+import { opensslBackend } from './openssl.js';
+
+export interface Sealer {
+  /**
+   * Encrypts `block[offset .. offset + length)` in place and writes the tag behind it. `length` is at least 1.
+   * The nonce moves on by one.
+   */
+  seal(block: Block, offset: number, length: number): void;
+}
+
+export interface Opener {
+  /**
+   * Decrypts `length` bytes of ciphertext at `source[offset]`, whose tag follows them, to `target[targetOffset]`. The
+   * target is another block, or the same one with the same offset.
+   *
+   * False when the tag does not match: the nonce has not moved, and what now stands in the target is worth nothing.
+   */
+  open(source: Block, offset: number, length: number, target: Block, targetOffset: number): boolean;
+}
+
+export interface AeadBackend {
+  readonly name: 'openssl' | 'noble';
+  /** The backend keeps `subkey`: nobody may write to it afterwards. */
+  sealer(method: Method, subkey: Uint8Array): Sealer;
+  opener(method: Method, subkey: Uint8Array): Opener;
+}
+
+/**
+ * The fastest backend that works here: OpenSSL in Node itself or in the system's libcrypto, or else JavaScript, which is
+ * right and about 50 times slower, hence the warning.
+ */
+export function selectBackend(
+  warn: (message: string) => void = (message) => process.emitWarning(message),
+): AeadBackend {
+  const openssl = opensslBackend();
+  if (openssl !== undefined) return openssl;
+  warn(
+    'no usable OpenSSL 3 in Node or as libcrypto.so.3: encrypting in JavaScript, which is about 50 times slower',
+  );
+  return nobleBackend;
+}
