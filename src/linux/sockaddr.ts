@@ -120,7 +120,7 @@ function copyOut(size: number): Uint8Array {
 }
 
 /** ::ffff:0:0/96 (RFC 4291 section 2.5.5.2). */
-function isMapped(bytes: Uint8Array, at: number): boolean {
+export function isMapped(bytes: Uint8Array, at: number): boolean {
   for (let i = 0; i < 10; i++) if (bytes[at + i] !== 0) return false;
   return bytes[at + 10] === 0xff && bytes[at + 11] === 0xff;
 }

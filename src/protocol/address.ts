@@ -7,8 +7,8 @@
  * IPv4-mapped IPv6 addresses (::ffff:a.b.c.d) are made IPv4 whether written or read, and a name that is an IP address in
  * text is read as that address: rules about an address must not be dodged by spelling it differently.
  */
-import { isIP } from 'node:net';
 import { ProtocolError } from '../errors.js';
+import { Endpoint, isMapped } from '../linux/sockaddr.js';
 
 const atypIpv4 = 1;
 const atypName = 3;
@@ -24,8 +24,8 @@ export interface Address {
 }
 
 export interface AddressRead extends Address {
-  /** 4 or 6 when `host` is an IP address of that version, 0 when it is a name to be resolved. */
-  readonly family: 0 | 4 | 6;
+  /** What `host` and `port` are, when `host` is an IP address; undefined for a name, which has to be resolved. */
+  readonly endpoint: Endpoint | undefined;
   /** Offset of the first byte behind the address. */
   readonly end: number;
 }
@@ -50,15 +50,19 @@ export function readAddress(bytes: Uint8Array, from: number, to: number): Addres
 
   const port = (bytes[portAt]! << 8) | bytes[portAt + 1]!;
   if (port === 0) throw badAddress('port 0, expected 1..65535');
-  if (atyp !== atypName) {
-    const host = formatIp(bytes, hostAt, hostSize);
-    return { host, port, family: host.includes(':') ? 6 : 4, end };
-  }
+  if (atyp !== atypName) return atEndpoint(new Endpoint(readIp(bytes, hostAt, hostSize), port), end);
   const name = readName(bytes.subarray(hostAt, portAt));
-  const ip = parseIp(name);
-  if (ip === undefined) return { host: name, port, family: 0, end };
-  const host = formatIp(ip, 0, ip.length);
-  return { host, port, family: host.includes(':') ? 6 : 4, end };
+  const endpoint = Endpoint.parse(name, port);
+  return endpoint === undefined ? { host: name, port, endpoint, end } : atEndpoint(endpoint, end);
+}
+
+function atEndpoint(endpoint: Endpoint, end: number): AddressRead {
+  return { host: endpoint.host, port: endpoint.port, endpoint, end };
+}
+
+/** A copy, without the prefix of an IPv4-mapped address. */
+function readIp(bytes: Uint8Array, at: number, size: number): Uint8Array {
+  return unmapped(Uint8Array.from(bytes.subarray(at, at + size)));
 }
 
 function checkAtyp(atyp: number): number {
@@ -76,10 +80,10 @@ function readName(bytes: Uint8Array): string {
     throw badAddress(`name of ${bytes.length} bytes that are not UTF-8`);
   }
   // Control characters, NUL among them, and blanks: no name has them, and a log or a resolver may stumble over them.
-  if (/[\p{Cc}\p{Z}]/u.test(name))
-    throw badAddress(`name of ${bytes.length} bytes with a blank or control character`);
-  if (name.includes('%') && isIP(name) === 6)
-    throw badAddress('IPv6 address with a zone, which means nothing here');
+  // A zone, as in fe80::1%eth0, names an interface of the sender's.
+  if (/[\p{Cc}\p{Z}%]/u.test(name)) {
+    throw badAddress(`name of ${bytes.length} bytes with a blank, a control character or %`);
+  }
   return name;
 }
 
@@ -90,11 +94,16 @@ function badAddress(what: string): ProtocolError {
 /**
  * The bytes of an address. IP addresses in text, with or without brackets, become what they are.
  *
- * @throws {RangeError} for a name of more than 255 bytes or an impossible port.
+ * @throws {RangeError} for a name of more than 255 bytes, a zone or an impossible port.
  */
 export function writeAddress({ host, port }: Address): Uint8Array {
-  const ip = parseIp(host.startsWith('[') && host.endsWith(']') ? host.slice(1, -1) : host);
-  if (ip !== undefined) return writeIpAddress(ip, 0, ip.length, port);
+  if (host.includes('%'))
+    throw new RangeError(`host "${host}" has a zone, which means nothing to another host`);
+  const endpoint = Endpoint.parse(
+    host.startsWith('[') && host.endsWith(']') ? host.slice(1, -1) : host,
+    port,
+  );
+  if (endpoint !== undefined) return writeIpAddress(endpoint.address, port);
   const name = Buffer.from(host, 'utf8');
   if (name.length < 1 || name.length > 255)
     throw new RangeError(`name of ${name.length} bytes, expected 1..255`);
@@ -106,15 +115,21 @@ export function writeAddress({ host, port }: Address): Uint8Array {
   return bytes;
 }
 
-/** The same from the `size` (4 or 16) bytes of an IP address at `source[at]`, as they stand in a sockaddr. */
-export function writeIpAddress(source: Uint8Array, at: number, size: number, port: number): Uint8Array {
-  if (size === 16 && isMapped(source, at)) return writeIpAddress(source, at + 12, 4, port);
-  if (size !== 4 && size !== 16) throw new RangeError(`IP address of ${size} bytes, expected 4 or 16`);
-  const bytes = new Uint8Array(1 + size + 2);
-  bytes[0] = size === 4 ? atypIpv4 : atypIpv6;
-  for (let i = 0; i < size; i += 1) bytes[1 + i] = source[at + i]!;
+/** The same from the 4 or 16 bytes of an IP address, as an Endpoint has them: no text is made on the way. */
+export function writeIpAddress(address: Uint8Array, port: number): Uint8Array {
+  if (address.length !== 4 && address.length !== 16) {
+    throw new RangeError(`IP address of ${address.length} bytes, expected 4 or 16`);
+  }
+  const ip = unmapped(address);
+  const bytes = new Uint8Array(1 + ip.length + 2);
+  bytes[0] = ip.length === 4 ? atypIpv4 : atypIpv6;
+  bytes.set(ip, 1);
   writePort(bytes, port);
   return bytes;
+}
+
+function unmapped(ip: Uint8Array): Uint8Array {
+  return ip.length === 16 && isMapped(ip, 0) ? ip.subarray(12) : ip;
 }
 
 function writePort(bytes: Uint8Array, port: number): void {
@@ -122,61 +137,4 @@ function writePort(bytes: Uint8Array, port: number): void {
     throw new RangeError(`port ${port}, expected 0..65535`);
   bytes[bytes.length - 2] = port >>> 8;
   bytes[bytes.length - 1] = port & 0xff;
-}
-
-/** ::ffff:0:0/96 (RFC 4291, section 2.5.5.2) */
-function isMapped(bytes: Uint8Array, at: number): boolean {
-  for (let i = 0; i < 10; i += 1) if (bytes[at + i] !== 0) return false;
-  return bytes[at + 10] === 0xff && bytes[at + 11] === 0xff;
-}
-
-/** Canonical text of an IP address (RFC 5952); IPv4 for an IPv4-mapped one. */
-export function formatIp(bytes: Uint8Array, at: number, size: number): string {
-  if (size === 4) return `${bytes[at]}.${bytes[at + 1]}.${bytes[at + 2]}.${bytes[at + 3]}`;
-  if (isMapped(bytes, at)) return formatIp(bytes, at + 12, 4);
-  const groups = Array.from({ length: 8 }, (_, i) => (bytes[at + 2 * i]! << 8) | bytes[at + 2 * i + 1]!);
-  const { start, length } = longestZeroRun(groups);
-  const text = (part: number[]) => part.map((group) => group.toString(16)).join(':');
-  if (length < 2) return text(groups);
-  return `${text(groups.slice(0, start))}::${text(groups.slice(start + length))}`;
-}
-
-/** The first of the longest. */
-function longestZeroRun(groups: number[]): { start: number; length: number } {
-  let best = { start: 0, length: 0 };
-  let length = 0;
-  for (const [i, group] of groups.entries()) {
-    length = group === 0 ? length + 1 : 0;
-    if (length > best.length) best = { start: i - length + 1, length };
-  }
-  return best;
-}
-
-/** The 4 or 16 bytes of an IP address in text; undefined if it is none, or has a zone, which no peer could use. */
-export function parseIp(text: string): Uint8Array | undefined {
-  const family = isIP(text);
-  if (family === 4) return parseIpv4(text);
-  if (family === 0 || text.includes('%')) return undefined;
-  const lastColon = text.lastIndexOf(':');
-  const last = text.slice(lastColon + 1);
-  if (!last.includes('.')) return parseGroups(text);
-  const [a, b, c, d] = parseIpv4(last) as unknown as [number, number, number, number];
-  const groups = [(a << 8) | b, (c << 8) | d].map((group) => group.toString(16)).join(':');
-  return parseGroups(text.slice(0, lastColon + 1) + groups);
-}
-
-function parseIpv4(text: string): Uint8Array {
-  return Uint8Array.from(text.split('.'), Number);
-}
-
-/** Of an address that is known to be right. */
-function parseGroups(text: string): Uint8Array {
-  const [head = '', tail] = text.split('::');
-  const before = head === '' ? [] : head.split(':');
-  const after = tail === undefined || tail === '' ? [] : tail.split(':');
-  const bytes = new Uint8Array(16);
-  const view = new DataView(bytes.buffer);
-  before.forEach((group, i) => view.setUint16(2 * i, Number.parseInt(group, 16)));
-  after.forEach((group, i) => view.setUint16(2 * (8 - after.length + i), Number.parseInt(group, 16)));
-  return bytes;
 }
