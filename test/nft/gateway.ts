@@ -1,0 +1,126 @@
+// What the rule tests share: a testbed whose internet greets on port 80 and counts what comes straight from the client,
+// and Debian's Shadowsocks programs to hand connections to.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { createTestbed, type Netns, type Testbed } from '../../src/demo/netns.js';
+import type { Service } from '../../src/demo/service.js';
+import { applyRules, type RulesMode, type RulesValues, type Runner } from '../../src/nft/apply.js';
+
+export const redirPort = 1080;
+export const repository = fileURLToPath(new URL('../../..', import.meta.url));
+const peer = fileURLToPath(new URL('peer.js', import.meta.url));
+const serverPort = 8388;
+
+export const values: RulesValues = { port: redirPort, lan: ['l0'], bypass: ['45.9.9.2', '2a09:9::2'] };
+
+/** Counts, in the internet, TCP packets with an address of the LAN: what went past the proxy. */
+const witness = `
+table inet witness {
+	counter direct {
+	}
+	chain input {
+		type filter hook prerouting priority raw;
+		ip saddr 192.168.50.0/24 meta l4proto tcp counter name direct
+		ip6 saddr fd50::/64 meta l4proto tcp counter name direct
+	}
+}`;
+
+export class Gateway {
+  readonly testbed: Testbed;
+  readonly #directory = mkdtempSync(join(tmpdir(), 'ss-redir-nft-'));
+  readonly #proxies: Service[] = [];
+
+  static async create(prefix: string): Promise<Gateway> {
+    const testbed = await createTestbed(prefix);
+    await testbed.internet.start(process.execPath, [peer, 'listen', '80', '7', '1080'], {
+      listen: [80, 7, 1080],
+    });
+    await testbed.internet.run('nft', ['-f', '-'], { input: witness });
+    return new Gateway(testbed);
+  }
+
+  constructor(testbed: Testbed) {
+    this.testbed = testbed;
+  }
+
+  readonly run: Runner = (command, args) => this.testbed.gateway.run(command, args);
+
+  apply(mode: RulesMode, changes: Partial<RulesValues> = {}): Promise<void> {
+    return applyRules(mode, { ...values, ...changes }, this.run);
+  }
+
+  /** Starts Debian's ss-server in the internet and its ss-redir here. */
+  async startProxy(mode: RulesMode): Promise<Service> {
+    const config = join(this.#directory, 'config.json');
+    writeFileSync(
+      config,
+      JSON.stringify({
+        server: ['45.9.9.2'],
+        server_port: serverPort,
+        local_port: redirPort,
+        password: 'rule test',
+        method: 'aes-256-gcm',
+        timeout: 60,
+      }),
+      { mode: 0o600 },
+    );
+    const { internet, gateway } = this.testbed;
+    const server = await internet.start('ss-server', ['-c', config, '-s', '45.9.9.2'], {
+      listen: serverPort,
+    });
+    const flags = mode === 'tproxy' ? ['-T'] : [];
+    const redir = await gateway.start('ss-redir', ['-c', config, '-b', '::', ...flags], {
+      listen: redirPort,
+    });
+    this.#proxies.push(server, redir);
+    return redir;
+  }
+
+  async stopProxy(): Promise<void> {
+    for (const service of this.#proxies.splice(0)) await service.stop('SIGKILL');
+  }
+
+  /** The greeting a TCP connection gets, or the errno it ends with. */
+  async connect(host: string, port = 80, options: { from?: Netns; uid?: number } = {}): Promise<string> {
+    const { from = this.testbed.client, ...rest } = options;
+    const { stdout } = await from.run(process.execPath, [peer, 'connect', host, String(port)], rest);
+    return stdout;
+  }
+
+  startPeer(netns: Netns, ...args: string[]): Promise<Service> {
+    return netns.start(process.execPath, [peer, ...args]);
+  }
+
+  /** TCP packets of the LAN that the internet has seen since the last call. */
+  async directPackets(): Promise<number> {
+    return resetCounter(this.testbed.internet, 'witness', 'direct');
+  }
+
+  /** One of our named counters since the last call. */
+  async counter(name: 'to_proxy' | 'stopped'): Promise<number> {
+    return resetCounter(this.testbed.gateway, 'ss_redir_default', name);
+  }
+
+  /** All that rules and policy routing could leave behind. */
+  async state(): Promise<string> {
+    const { gateway } = this.testbed;
+    const parts = [(await gateway.run('nft', ['list', 'ruleset'])).stdout];
+    for (const words of ['rule', '-6 rule', 'route show table all', '-6 route show table all']) {
+      parts.push(`# ip ${words}`, await gateway.ip(words));
+    }
+    return parts.join('\n');
+  }
+
+  async destroy(): Promise<void> {
+    await this.testbed.destroy();
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+}
+
+async function resetCounter(netns: Netns, table: string, name: string): Promise<number> {
+  const { stdout } = await netns.run('nft', ['-j', 'reset', 'counter', 'inet', table, name]);
+  const objects = (JSON.parse(stdout) as { nftables: { counter?: { packets: number } }[] }).nftables;
+  return objects.find((object) => object.counter)?.counter?.packets ?? Number.NaN;
+}
