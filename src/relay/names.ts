@@ -13,16 +13,11 @@ export class Names {
     this.ask = ask;
   }
 
-  /** Calls `done` with the endpoints of `host`, none when it does not resolve. Returns a number for `cancel`. */
-  resolve(host: string, port: number, done: (found: Endpoint[], failure: string) => void): number {
+  /** Calls `done` with the endpoints of `host`, none when it does not resolve. */
+  resolve(host: string, port: number, done: (found: Endpoint[], failure: string) => void): void {
     const id = ++this.lastId;
     this.pending.set(id, { port, done });
     this.ask(id, host);
-    return id;
-  }
-
-  cancel(id: number): void {
-    this.pending.delete(id);
   }
 
   answer(id: number, resolution: Resolution): void {

@@ -1,0 +1,40 @@
+/** Config -> what each worker is told at its start. */
+import type { Config } from '../config/config.js';
+import { masterKeyFromPassword } from '../crypto/keys.js';
+import { findMethod } from '../crypto/methods.js';
+import type { ListenerPlan, Plan } from '../relay/plan.js';
+
+/** shadowsocks-libev's cap on a connect. */
+const maxConnectSeconds = 10;
+
+export function planWorkers(
+  config: Config,
+  listeners: readonly ListenerPlan[][],
+  maxConnections: number,
+): Omit<Plan, 'control'>[] {
+  const method = findMethod(config.method)!;
+  const masterKey = config.key?.subarray(0, method.keySize) ?? masterKeyFromPassword(config.password!, method.keySize);
+  return listeners.map((own) => ({
+    command: config.command,
+    listeners: own,
+    tproxy: config.tcpTproxy,
+    methodName: method.name,
+    masterKey,
+    timeouts: {
+      connectMs: Math.min(maxConnectSeconds, config.timeoutSeconds) * 1000,
+      halfOpenMs: config.timeoutSeconds * 1000,
+      idleMs: config.idleTimeoutSeconds * 1000,
+    },
+    maxConnections: Math.max(1, Math.floor(maxConnections / listeners.length)),
+    verbose: config.verbose,
+    noDelay: config.noDelay,
+    fastOpen: config.fastOpen,
+    mptcp: config.mptcp && config.command === 'ss-redir',
+    mark: config.outboundFwmark,
+    outgoingSendBuffer: config.tcpOutgoingSndbuf,
+    outgoingReceiveBuffer: config.tcpOutgoingRcvbuf,
+    bind4: config.bindAddress4,
+    bind6: config.bindAddress6,
+    interface: config.interface,
+  }));
+}

@@ -1,0 +1,78 @@
+/**
+ * Keeps the servers' addresses known: those given as names are resolved at the start and again when the answer has aged.
+ * A name that does not resolve stops nothing: it is asked again with growing pauses, and addresses once known stay.
+ */
+import type { ServerAddress } from '../relay/plan.js';
+import type { Dns } from './dns.js';
+
+const minRefreshSeconds = 5;
+const maxRefreshSeconds = 600;
+const maxRetrySeconds = 30;
+
+export interface ServerName {
+  host: string;
+  port: number;
+}
+
+export class Servers {
+  private readonly servers: readonly ServerName[];
+  private readonly dns: Dns;
+  private readonly onChange: (addresses: ServerAddress[]) => void;
+  private readonly onFailure: (message: string) => void;
+  private readonly known: string[][];
+  private readonly timers = new Set<NodeJS.Timeout>();
+  private closed = false;
+
+  constructor(
+    servers: readonly ServerName[],
+    dns: Dns,
+    onChange: (addresses: ServerAddress[]) => void,
+    onFailure: (message: string) => void,
+  ) {
+    this.servers = servers;
+    this.dns = dns;
+    this.onChange = onChange;
+    this.onFailure = onFailure;
+    this.known = servers.map(() => []);
+  }
+
+  start(): void {
+    for (let i = 0; i < this.servers.length; i++) void this.refresh(i, 1);
+  }
+
+  close(): void {
+    this.closed = true;
+    for (const timer of this.timers) clearTimeout(timer);
+  }
+
+  private async refresh(index: number, retrySeconds: number): Promise<void> {
+    try {
+      const { addresses, ttlSeconds } = await this.dns.resolve(this.servers[index]!.host);
+      this.learned(index, addresses);
+      if (ttlSeconds === Infinity) return;
+      this.again(index, Math.min(Math.max(ttlSeconds, minRefreshSeconds), maxRefreshSeconds), 1);
+    } catch (error) {
+      if (this.closed) return;
+      this.onFailure(`server: ${(error as Error).message}; asking again in ${retrySeconds} s`);
+      this.again(index, retrySeconds, Math.min(retrySeconds * 2, maxRetrySeconds));
+    }
+  }
+
+  private learned(index: number, addresses: string[]): void {
+    if (this.closed || addresses.join() === this.known[index]!.join()) return;
+    this.known[index] = addresses;
+    this.onChange(
+      this.servers.flatMap(({ port }, i) => this.known[i]!.map((address) => ({ address, port }))),
+    );
+  }
+
+  private again(index: number, seconds: number, retrySeconds: number): void {
+    if (this.closed) return;
+    const timer = setTimeout(() => {
+      this.timers.delete(timer);
+      void this.refresh(index, retrySeconds);
+    }, seconds * 1000);
+    timer.unref();
+    this.timers.add(timer);
+  }
+}

@@ -1,0 +1,50 @@
+/** What the main thread gives a worker at its start, and what the two say to each other afterwards. */
+import type { WorkerControl } from '../engine/worker.js';
+import type { Timeouts } from './context.js';
+import type { Resolution } from './names.js';
+import type { LogLevel } from './worker-log.js';
+
+export interface ListenerPlan {
+  /** A listening socket of this process. */
+  fd: number;
+  port: number;
+  /** Type of service of the connections made on behalf of this listener's clients (key dscp), 0 for none. */
+  tos: number;
+}
+
+export interface Plan {
+  control: WorkerControl;
+  command: 'ss-redir' | 'ss-server';
+  listeners: readonly ListenerPlan[];
+  tproxy: boolean;
+  methodName: string;
+  masterKey: Uint8Array;
+  timeouts: Timeouts;
+  maxConnections: number;
+  verbose: boolean;
+  noDelay: boolean;
+  fastOpen: boolean;
+  mptcp: boolean;
+  mark: number;
+  outgoingSendBuffer: number;
+  outgoingReceiveBuffer: number;
+  /** Numeric source addresses and interface of outgoing connections. */
+  bind4: string | undefined;
+  bind6: string | undefined;
+  interface: string | undefined;
+}
+
+/** A resolved server: a numeric address and a port. */
+export interface ServerAddress {
+  address: string;
+  port: number;
+}
+
+export type ToWorker =
+  | { type: 'servers'; servers: readonly ServerAddress[] }
+  | { type: 'resolved'; id: number; resolution: Resolution };
+
+export type FromWorker =
+  | { type: 'ready' }
+  | { type: 'log'; level: LogLevel; text: string }
+  | { type: 'resolve'; id: number; host: string };

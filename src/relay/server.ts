@@ -1,0 +1,266 @@
+/**
+ * A connection of ss-server, in the order of events:
+ *
+ * 1. A client connects. Until its stream has proved to know the key and named a target, it is a stranger: nothing is sent
+ *    to it, and whatever is wrong, it is treated alike (drain.ts).
+ * 2. The target's name is resolved by the main thread; an address is dialled, then the next.
+ * 3. The pair relays, the other way round: it opens what the client sends and seals what the target answers.
+ */
+import { randomBytes } from '../crypto/random.js';
+import type { SaltFilter } from '../crypto/replay.js';
+import type { EventHandler } from '../engine/reactor.js';
+import type { Deadlined } from '../engine/timers.js';
+import { ProtocolError } from '../errors.js';
+import { EPOLLIN } from '../linux/epoll.js';
+import { EAGAIN, errnoName } from '../linux/errno.js';
+import { errno } from '../linux/ffi.js';
+import { recv } from '../linux/libc.js';
+import type { Block } from '../linux/memory.js';
+import type { Endpoint } from '../linux/sockaddr.js';
+import { closeOrderly, closeReset } from '../linux/socket.js';
+import { maxAddressSize, readAddress, type AddressRead } from '../protocol/address.js';
+import { AeadStreamDecoder, AeadStreamEncoder } from '../protocol/tcp-aead.js';
+import type { RelayContext } from './context.js';
+import { Dial, type DialEvents } from './dial.js';
+import { Drain } from './drain.js';
+import { Pair, type PairEvents } from './pair.js';
+
+/** A stranger is closed at a random moment between these, counted from accept, whatever it did. */
+const strangerMinMs = 30_000;
+const strangerMaxMs = 60_000;
+
+export class Server {
+  private readonly context: RelayContext;
+  private readonly replays: SaltFilter;
+
+  constructor(context: RelayContext, replays: SaltFilter) {
+    this.context = context;
+    this.replays = replays;
+  }
+
+  onConnection(fd: number, client: Endpoint): void {
+    new ServerConnection(this.context, this.replays, fd, client).start();
+  }
+}
+
+class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvents {
+  wheelBucket = -1;
+  wheelIndex = 0;
+  private readonly context: RelayContext;
+  private readonly replays: SaltFilter;
+  private readonly fd: number;
+  private readonly client: Endpoint;
+  private readonly decoder: AeadStreamDecoder;
+  private readonly strangerDueMs: number;
+  private target: AddressRead | undefined;
+  /** `partial[0..partialSize)`: bytes of the stream that are no whole record yet. */
+  private partial: Block | undefined;
+  private partialSize = 0;
+  /** `opened[openedFrom..openedTo)`: first a part of the address, then what the target shall get first. */
+  private opened: Block | undefined;
+  private openedFrom = 0;
+  private openedTo = 0;
+
+  constructor(context: RelayContext, replays: SaltFilter, fd: number, client: Endpoint) {
+    this.context = context;
+    this.replays = replays;
+    this.fd = fd;
+    this.client = client;
+    this.decoder = new AeadStreamDecoder(context.backend, context.method, context.masterKey, (salt) =>
+      replays.accept(salt),
+    );
+    this.strangerDueMs =
+      context.reactor.nowMs + strangerMinMs + Math.random() * (strangerMaxMs - strangerMinMs);
+  }
+
+  start(): void {
+    const { reactor } = this.context;
+    reactor.add(this.fd, this, EPOLLIN);
+    reactor.timers.set(this);
+  }
+
+  // ---- 1. the stranger
+
+  onEvents(): void {
+    const { blocks } = this.context;
+    const source = this.takePartial();
+    const target = source === undefined ? undefined : (this.opened ?? blocks.lease());
+    if (source === undefined || target === undefined) {
+      if (source !== undefined) blocks.release(source);
+      this.context.log.error(`refused ${this.client}: no buffer is free`);
+      return this.close(closeReset);
+    }
+    const from = this.partialSize;
+    const size = source.size - from - maxAddressSize; // `target` may hold a part of the address already
+    const count = recv(this.fd, source.at(from, size), size, 0);
+    const number = count < 0 ? errno() : 0;
+    this.partial = source;
+    this.opened = target;
+    if (count === 0) return this.close(closeOrderly);
+    if (number !== 0 && number !== EAGAIN) {
+      this.context.log.debug(`${this.client}: recv: ${errnoName(number)}`);
+      return this.close(closeReset);
+    }
+    if (count > 0) {
+      this.partialSize += count;
+      try {
+        this.openFirst(source, target);
+      } catch (error) {
+        if (!(error instanceof ProtocolError)) throw error;
+        return this.distrust(error);
+      }
+    }
+    if (this.target !== undefined) return this.reach(this.target);
+    this.keepSmall();
+  }
+
+  /** @throws {ProtocolError} for a stream that does not know the key, was seen before, or names no possible target. */
+  private openFirst(source: Block, target: Block): void {
+    const { decoder } = this;
+    decoder.open(source, 0, this.partialSize, target, this.openedTo);
+    this.openedTo += decoder.produced;
+    source.bytes.copyWithin(0, decoder.consumed, this.partialSize);
+    this.partialSize -= decoder.consumed;
+    const address = readAddress(target.bytes, 0, this.openedTo);
+    if (address === undefined) return;
+    this.target = address;
+    this.openedFrom = address.end;
+  }
+
+  private takePartial(): Block | undefined {
+    const { blocks, scraps } = this.context;
+    const { partial } = this;
+    if (partial?.size === blocks.blockSize) return partial;
+    const block = blocks.lease();
+    if (block === undefined || partial === undefined) return block;
+    block.bytes.set(partial.bytes.subarray(0, this.partialSize));
+    scraps.release(partial);
+    this.partial = undefined;
+    return block;
+  }
+
+  /** Between reads a stranger holds no more than it has sent. */
+  private keepSmall(): void {
+    const { blocks, scraps } = this.context;
+    if (this.openedTo === 0) this.opened = this.giveBack(this.opened);
+    if (this.partialSize === 0) this.partial = this.giveBack(this.partial);
+    if (this.partial === undefined || this.partialSize > scraps.blockSize) return;
+    const scrap = scraps.lease();
+    if (scrap === undefined) return;
+    scrap.bytes.set(this.partial.bytes.subarray(0, this.partialSize));
+    blocks.release(this.partial);
+    this.partial = scrap;
+  }
+
+  dueMs(): number {
+    return this.strangerDueMs;
+  }
+
+  onDeadline(): void {
+    this.context.log.debug(`${this.client}: no complete request until the deadline`);
+    this.close(closeOrderly);
+  }
+
+  private distrust(error: ProtocolError): void {
+    const { log, reactor } = this.context;
+    log.error(`failed to handshake with ${this.client}: ${error.message}`);
+    reactor.timers.delete(this);
+    reactor.remove(this.fd);
+    this.release();
+    this.drain(this.strangerDueMs);
+  }
+
+  private drain(closeMs: number): void {
+    new Drain(this.context, this.fd, closeMs, () => this.context.limits.leave());
+  }
+
+  // ---- 2. the target
+
+  private reach(target: AddressRead): void {
+    const { reactor, names } = this.context;
+    reactor.timers.delete(this);
+    reactor.remove(this.fd);
+    if (this.partialSize === 0) this.partial = this.giveBack(this.partial);
+    if (this.openedFrom === this.openedTo) this.opened = this.giveBack(this.opened);
+    if (target.endpoint !== undefined) return this.dial([target.endpoint]);
+    names.resolve(target.host, target.port, (found, failure) => {
+      if (found.length > 0) this.dial(found);
+      else this.onAllFailed(failure);
+    });
+  }
+
+  private dial(endpoints: readonly Endpoint[]): void {
+    new Dial(this.context, endpoints, this.context.connectOptions, this).start();
+  }
+
+  onAttemptFailed(endpoint: Endpoint, reason: string): void {
+    this.context.log.debug(`${this.client} -> ${endpoint}: ${reason}`);
+  }
+
+  /** The client has proved who it is, so it may know: RST, as the target itself would have said. */
+  onAllFailed(reason: string): void {
+    const { target } = this;
+    this.context.log.error(`${this.client} -> ${target!.host}:${target!.port}: ${reason}`);
+    this.close(closeReset);
+  }
+
+  // ---- 3. the pair
+
+  onConnected(targetFd: number, endpoint: Endpoint): void {
+    const { backend, method, masterKey, log } = this.context;
+    if (log.verbose) log.debug(`${this.client} -> ${endpoint}`);
+    const salt = randomBytes(method.saltSize);
+    this.replays.add(salt); // a reflected answer must not pass for a request
+    const { opened, openedFrom, openedTo, partial, partialSize } = this;
+    this.opened = this.partial = undefined;
+    const pair = new Pair(
+      this.context,
+      {
+        plainFd: targetFd,
+        cipherFd: this.fd,
+        encoder: new AeadStreamEncoder(backend, method, masterKey, salt),
+        decoder: this.decoder,
+        opened: opened && { block: opened, from: openedFrom, to: openedTo },
+        partial: partial && { block: partial, size: partialSize },
+        plainName: 'target',
+        cipherName: 'client',
+      },
+      this,
+    );
+    pair.start({ plain: true, cipher: false });
+  }
+
+  onForged(error: ProtocolError): void {
+    const { log, reactor } = this.context;
+    log.error(`${this.client}: the stream broke: ${error.message}`);
+    this.drain(reactor.nowMs + strangerMinMs + Math.random() * (strangerMaxMs - strangerMinMs));
+  }
+
+  onClosed(reason: string | undefined): void {
+    const { log, limits } = this.context;
+    if (log.verbose) log.debug(`${this.client}: ${reason ?? 'ended'}`);
+    limits.leave();
+  }
+
+  // ---- the end before there is a pair
+
+  private close(how: (fd: number) => void): void {
+    const { reactor, limits } = this.context;
+    reactor.timers.delete(this);
+    reactor.forget(this.fd);
+    this.release();
+    how(this.fd);
+    limits.leave();
+  }
+
+  private release(): void {
+    this.opened = this.giveBack(this.opened);
+    this.partial = this.giveBack(this.partial);
+  }
+
+  private giveBack(block: Block | undefined): undefined {
+    const { blocks, scraps } = this.context;
+    if (block !== undefined) (block.size === blocks.blockSize ? blocks : scraps).release(block);
+    return undefined;
+  }
+}
