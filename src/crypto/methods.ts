@@ -41,14 +41,14 @@ export function findMethod(name: string): Method | undefined {
   return methods.find((method) => method.name === wanted);
 }
 
+const unencrypted: ReadonlySet<string> = new Set(['none', 'plain', 'table', 'dummy']);
+
 /**
  * Ciphers that authenticate nothing. Other Shadowsocks programs had or have them; we refuse them: whoever is on the path
  * can change what they carry, and learn where it goes.
  */
 export const retiredMethods: ReadonlySet<string> = new Set([
-  'none',
-  'plain',
-  'table',
+  ...unencrypted,
   'rc4',
   'rc4-md5',
   'rc4-md5-6',
@@ -89,6 +89,7 @@ export function explainUnknownMethod(name: string): string {
   const wanted = normalize(name);
   const valid = `valid methods: ${methodNames.join(', ')}`;
   if (wanted === '') return `the method is empty; ${valid}`;
+  if (unencrypted.has(wanted)) return `method "${wanted}" does not encrypt; ${valid}`;
   if (retiredMethods.has(wanted)) {
     return `method "${wanted}" is a retired stream cipher without authentication; ${valid}`;
   }

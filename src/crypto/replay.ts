@@ -5,7 +5,7 @@
  * Remembered are 64-bit fingerprints, in two generations: when the younger one has `capacity` of them it becomes the
  * elder, and the elder is forgotten. So the last `capacity` salts are known for certain, at most twice as many are kept, and
  * a new salt is mistaken for an old one once in 2^64 / 2 capacity times: 10^-13 at a million. A Bloom filter would need a
- * quarter of the memory and all of it from the start; this grows with the connections, from 8 KiB to 32 MiB.
+ * quarter of the memory and all of it from the start; this grows with the connections, from 4 KiB to 32 MiB.
  */
 /** As shadowsocks-libev remembers on a server. */
 const defaultCapacity = 1_000_000;
@@ -47,6 +47,11 @@ export class SaltFilter {
     this.accept(salt);
   }
 
+  /** Bytes of the tables. */
+  get memory(): number {
+    return [...this.current, ...(this.previous ?? [])].reduce((sum, part) => sum + part.memory, 0);
+  }
+
   private turn(): void {
     this.previous = this.current;
     this.current = newGeneration();
@@ -62,6 +67,10 @@ function newGeneration(): FingerprintSet[] {
 class FingerprintSet {
   private words = new Uint32Array(2 * 8);
   private size = 0;
+
+  get memory(): number {
+    return this.words.byteLength;
+  }
 
   has(high: number, low: number): boolean {
     const i = this.find(high, low);

@@ -1,0 +1,162 @@
+import assert from 'node:assert/strict';
+import { createHash, getCiphers, createHmac, randomBytes } from 'node:crypto';
+import { test } from 'node:test';
+import { selectBackend, type AeadBackend } from '../../src/crypto/aead.js';
+import { methods, tagSize, type Method } from '../../src/crypto/methods.js';
+import { counterNonce, nobleBackend } from '../../src/crypto/noble.js';
+import { opensslBackend } from '../../src/crypto/openssl.js';
+import { Block } from '../../src/linux/memory.js';
+import { fromHex, toHex, vectors } from '../helpers/vectors.js';
+
+const openssl = opensslBackend();
+
+/** Where a block cipher, a hash or an unrolled loop may go wrong: around every multiple of its step. */
+const edges = [16, 32, 48, 64, 96, 128, 192, 256, 288, 320, 512, 768, 1024, 4096, 8192, 16383];
+const sizes = [...new Set([1, 2, 3, ...edges.flatMap((size) => [size - 1, size, size + 1])])];
+
+test('this Node has an OpenSSL that we can use, and it is preferred without a warning', () => {
+  assert.ok(openssl !== undefined);
+  const backend = selectBackend((message) => assert.fail(message));
+  assert.equal(backend.name, 'openssl');
+});
+
+test('the nonce counts as in the vectors', () => {
+  for (const vector of vectors.nonce) {
+    const nonce = counterNonce(vector.operations_done, vector.nonce_length);
+    assert.equal(toHex(nonce), vector.next_nonce_hex, `${vector.operations_done} operations`);
+  }
+});
+
+for (const method of methods) {
+  test(`${method.name}: OpenSSL and noble seal the same bytes at every size`, () => {
+    const subkey = randomBytes(method.keySize);
+    const sealers = [openssl!.sealer(method, subkey), nobleBackend.sealer(method, subkey)];
+    for (const size of sizes) {
+      const plaintext = randomBytes(size);
+      const sealed = sealers.map((sealer) => sealAt(sealer.seal.bind(sealer), plaintext, 5));
+      assert.equal(sealed[0], sealed[1], `${size} bytes`);
+    }
+  });
+
+  for (const [sealing, opening] of [
+    [openssl!, nobleBackend],
+    [nobleBackend, openssl!],
+    [openssl!, openssl!],
+  ] as const) {
+    test(`${method.name}: ${opening.name} opens what ${sealing.name} seals, into another block and in place`, () => {
+      const subkey = randomBytes(method.keySize);
+      const sealer = sealing.sealer(method, subkey);
+      const opener = opening.opener(method, subkey);
+      for (const [i, size] of sizes.entries()) {
+        const plaintext = randomBytes(size);
+        const source = Block.allocate(3 + size + tagSize);
+        source.bytes.set(plaintext, 3);
+        sealer.seal(source, 3, size);
+        const inPlace = i % 2 === 1;
+        const target = inPlace ? source : Block.allocate(size + 7);
+        const at = inPlace ? 3 : 7;
+        assert.ok(opener.open(source, 3, size, target, at), `${size} bytes`);
+        assert.equal(target.bytes.toString('hex', at, at + size), plaintext.toString('hex'));
+      }
+    });
+  }
+
+  for (const backend of [openssl!, nobleBackend]) {
+    test(`${method.name}, ${backend.name}: a flipped bit at any byte is noticed, and the nonce stays`, () => {
+      const { source, opener, size } = sealedOnce(backend, method, 20);
+      const target = Block.allocate(size);
+      for (let i = 0; i < size + tagSize; i += 1) {
+        source.bytes[i]! ^= 1 << (i % 8);
+        assert.equal(opener.open(source, 0, size, target, 0), false, `byte ${i}`);
+        source.bytes[i]! ^= 1 << (i % 8);
+      }
+      assert.equal(opener.open(source, 0, size, target, 0), true);
+      assert.equal(
+        opener.open(source, 0, size, target, 0),
+        false,
+        'the same ciphertext under the next nonce',
+      );
+    });
+
+    test(`${method.name}, ${backend.name}: streams that take turns keep their own key and nonce`, () => {
+      const streams = Array.from({ length: 5 }, () => {
+        const subkey = randomBytes(method.keySize);
+        return {
+          sealer: backend.sealer(method, subkey),
+          opener: backend.opener(method, subkey),
+          reference: nobleBackend.sealer(method, subkey),
+        };
+      });
+      for (let turn = 0; turn < 60; turn += 1) {
+        const stream = streams[(turn * turn + (turn >> 2)) % 5]!;
+        const plaintext = randomBytes(1 + (turn % 40));
+        const sealed = sealAt(stream.sealer.seal.bind(stream.sealer), plaintext, 0);
+        assert.equal(
+          sealed,
+          sealAt(stream.reference.seal.bind(stream.reference), plaintext, 0),
+          `turn ${turn}`,
+        );
+        const source = blockOf(fromHex(sealed));
+        assert.ok(stream.opener.open(source, 0, plaintext.length, source, 0), `turn ${turn}`);
+        assert.equal(source.bytes.toString('hex', 0, plaintext.length), plaintext.toString('hex'));
+      }
+    });
+
+    test(`${method.name}, ${backend.name}: an empty plaintext opens, and is nothing`, () => {
+      const subkey = randomBytes(method.keySize);
+      const source = Block.allocate(tagSize);
+      nobleBackend.sealer(method, subkey).seal(source, 0, 0);
+      assert.ok(backend.opener(method, subkey).open(source, 0, 0, Block.allocate(1), 0));
+      source.bytes[0]! ^= 1;
+      assert.equal(backend.opener(method, subkey).open(source, 0, 0, Block.allocate(1), 0), false);
+    });
+  }
+
+  test(`${method.name}: a forged tag leaves no error behind for node:crypto`, () => {
+    const { source, opener, size } = sealedOnce(openssl!, method, 20);
+    source.bytes[0]! ^= 1;
+    assert.equal(opener.open(source, 0, size, source, 0), false);
+    assert.equal(createHmac('sha256', 'key').update('text').digest('hex').length, 64);
+    assert.equal(createHash('sha256').update('text').digest('hex').length, 64);
+    assert.ok(getCiphers().length > 0);
+  });
+
+  test(`${method.name}: in checked mode nothing outside the block is touched`, () => {
+    const block = Block.allocate(32);
+    const sealer = openssl!.sealer(method, randomBytes(method.keySize));
+    const opener = openssl!.opener(method, randomBytes(method.keySize));
+    assert.throws(() => sealer.seal(block, 0, 17), RangeError);
+    assert.throws(() => sealer.seal(block, -1, 2), RangeError);
+    assert.throws(() => opener.open(block, 15, 2, block, 15), RangeError);
+    assert.throws(() => opener.open(block, 0, 16, Block.allocate(15), 0), RangeError);
+  });
+}
+
+/** Seals with a margin before and behind, which must stay as it was. Ciphertext and tag in hex. */
+function sealAt(
+  seal: (block: Block, offset: number, length: number) => void,
+  plaintext: Uint8Array,
+  at: number,
+) {
+  const block = Block.allocate(at + plaintext.length + tagSize + 9);
+  block.bytes.fill(0xee);
+  block.bytes.set(plaintext, at);
+  seal(block, at, plaintext.length);
+  const end = at + plaintext.length + tagSize;
+  assert.equal(block.bytes.toString('hex', 0, at), 'ee'.repeat(at));
+  assert.equal(block.bytes.toString('hex', end), 'ee'.repeat(9));
+  return block.bytes.toString('hex', at, end);
+}
+
+function sealedOnce(backend: AeadBackend, method: Method, size: number) {
+  const subkey = randomBytes(method.keySize);
+  const source = blockOf(randomBytes(size + tagSize));
+  backend.sealer(method, subkey).seal(source, 0, size);
+  return { source, size, opener: backend.opener(method, subkey) };
+}
+
+function blockOf(bytes: Uint8Array): Block {
+  const block = Block.allocate(bytes.length);
+  block.bytes.set(bytes);
+  return block;
+}
