@@ -84,8 +84,9 @@ export class Gateway {
 
   /** The greeting a TCP connection gets, or the errno it ends with. */
   async connect(host: string, port = 80, options: { from?: Netns; uid?: number } = {}): Promise<string> {
-    const { from = this.testbed.client, ...rest } = options;
-    const { stdout } = await from.run(process.execPath, [peer, 'connect', host, String(port)], rest);
+    const { from = this.testbed.client, uid } = options;
+    const settings = uid === undefined ? {} : { env: { PEER_UID: String(uid) } };
+    const { stdout } = await from.run(process.execPath, [peer, 'connect', host, String(port)], settings);
     return stdout;
   }
 

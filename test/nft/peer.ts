@@ -1,12 +1,14 @@
 // Programs that run inside a namespace: `node peer.js listen PORT...` greets every TCP connection with the address it
 // comes from, `node peer.js connect HOST PORT` prints the greeting or the errno. `listen-udp PORT` prints what arrives,
 // `send-udp HOST PORT` sends one datagram, to a broadcast address too. `hold HOST PORT` sends a line every 20 ms until
-// the connection breaks and prints how many bytes it sent and why it ended.
+// the connection breaks and prints why it ended. With PEER_UID set it runs as that user.
 import dgram from 'node:dgram';
 import net from 'node:net';
 
 const [mode, ...args] = process.argv.slice(2);
 const [host = '', port] = args;
+const uid = process.env['PEER_UID'];
+if (uid) process.setuid?.(Number(uid));
 
 if (mode === 'listen') {
   for (const one of args) net.createServer(greet).listen(Number(one), '::');
