@@ -1,0 +1,281 @@
+/** The one table of configuration keys: what each takes. The command line's values go through the same checks. */
+import { isIPv4, isIPv6 } from 'node:net';
+import * as v from 'valibot';
+import { quote } from '../text.js';
+import { readIpAddress, readNameserver, readServer } from './address.js';
+import { describe, describeSecret } from './setting.js';
+import type { Setting, Settings } from './setting.js';
+import type { Command, MarkedPort } from './config.js';
+
+const digits = v.pipe(v.string(), v.regex(/^\d+$/), v.transform(Number));
+
+/** A number or its decimal digits in a string, as the files of ss-manager and many scripts have them. */
+function integer(least: number, most: number, expected: string) {
+  const schema = v.pipe(v.union([v.number(), digits]), v.safeInteger(), v.minValue(least), v.maxValue(most));
+  return v.message(schema, expected);
+}
+
+/** What a reader returns instead of a value: what it had expected. */
+class Expected {
+  readonly what: string;
+
+  constructor(what: string) {
+    this.what = what;
+  }
+}
+
+function parsed<T>(read: (text: string) => T | Expected, expected: string) {
+  return v.pipe(
+    v.string(expected),
+    v.rawTransform<string, T>(({ dataset, addIssue, NEVER }) => {
+      const result = read(dataset.value);
+      if (!(result instanceof Expected)) return result;
+      addIssue({ message: result.what });
+      return NEVER;
+    }),
+  );
+}
+
+const largest = 2 ** 31 - 1; // what the kernel's int options take
+const port = integer(1, 65_535, 'a port from 1 to 65535');
+const seconds = integer(1, largest, 'a whole number of seconds, at least 1');
+const bytes = integer(0, largest, `a number of bytes from 0 to ${largest}`);
+const flag = v.boolean('true or false');
+const text = v.string('a string');
+
+const server = parsed((written) => {
+  const address = readServer(written);
+  return typeof address === 'string' ? new Expected(address) : address;
+}, 'a host name or address in a string');
+
+function ipAddress(expected: string, accepts: (address: string) => boolean = () => true) {
+  return parsed((written) => {
+    const address = readIpAddress(written);
+    return address !== undefined && accepts(address) ? address : new Expected(expected);
+  }, expected);
+}
+
+const expectedNameserver = 'an IP address, "address:port" or "[IPv6]:port"';
+const nameserver = parsed(
+  (written) => readNameserver(written) ?? new Expected(expectedNameserver),
+  expectedNameserver,
+);
+
+/** Several in one string, separated by commas or spaces, or a list of them. */
+const nameservers = v.pipe(
+  v.union([v.string(), v.array(v.unknown())], 'a string or an array of strings'),
+  v.transform((given) =>
+    typeof given === 'string' ? given.split(/[\s,]+/).filter((part) => part !== '') : given,
+  ),
+  v.array(nameserver),
+);
+
+const servers = v.pipe(
+  v.union([v.string(), v.array(v.unknown())], 'a string or an array of strings'),
+  v.transform((given) => (typeof given === 'string' ? [given] : given)),
+  v.minLength(1, 'at least one server'),
+  v.array(server),
+);
+
+const expectedMark = 'a 32-bit number, decimal or 0x and hexadecimal';
+const mark = v.pipe(
+  v.union([v.number(), v.string()], expectedMark),
+  v.check(
+    (given) => typeof given !== 'string' || !given.includes('/'),
+    `${expectedMark}, without a mask: all its bits are set on our sockets`,
+  ),
+  v.check((given) => typeof given === 'number' || /^(?:\d+|0x[\da-f]+)$/i.test(given), expectedMark),
+  v.transform(Number),
+  v.integer(expectedMark),
+  v.minValue(0, expectedMark),
+  v.maxValue(0xffff_ffff, expectedMark),
+);
+
+/** DSCP names of RFC 2474 (CS), 2597 (AF) and 3246 (EF), or the six bits as a number, decimal or hexadecimal. */
+function readDscp(name: string): number | undefined {
+  if (/^EF$/i.test(name)) return 46;
+  const selector = /^CS([0-7])$/i.exec(name);
+  if (selector !== null) return Number(selector[1]) << 3;
+  const assured = /^AF([1-4])([1-3])$/i.exec(name);
+  if (assured !== null) return (Number(assured[1]) << 3) | (Number(assured[2]) << 1);
+  if (!/^(?:\d+|0x[\da-f]+)$/i.test(name)) return undefined;
+  return Number(name) <= 63 ? Number(name) : undefined;
+}
+
+const expectedDscp = 'EF, CS0 to CS7, AF11 to AF43 or a number from 0 to 0x3f';
+const mostDscpPorts = 64; // as in shadowsocks-libev
+
+const dscp = v.pipe(
+  v.record(v.string(), v.union([v.string(), v.number()], expectedDscp), 'an object of ports and DSCP names'),
+  v.rawTransform<Record<string, string | number>, MarkedPort[]>(({ dataset, addIssue, NEVER }) => {
+    const ports: MarkedPort[] = [];
+    for (const [written, name] of Object.entries(dataset.value)) {
+      const listenPort = v.safeParse(port, written);
+      const value = readDscp(String(name));
+      if (listenPort.success && value !== undefined) {
+        ports.push({ port: listenPort.output, tos: value << 2 });
+        continue;
+      }
+      addIssue({ message: `${quote(written)} to be a port and its value ${expectedDscp}` });
+      return NEVER;
+    }
+    if (ports.length <= mostDscpPorts) return ports;
+    addIssue({ message: `at most ${mostDscpPorts} ports` });
+    return NEVER;
+  }),
+);
+
+const expectedInterface = 'the name of a network interface, at most 15 bytes';
+const networkInterface = v.pipe(
+  v.string(expectedInterface),
+  v.check((name) => Buffer.byteLength(name) <= 15 && /^[^\s/:]+$/.test(name), expectedInterface), // IFNAMSIZ, dev_valid_name
+);
+
+const password = v.pipe(
+  v.string('a string'),
+  // Half of a pair of UTF-16 units has no UTF-8, so there are no bytes that both ends would agree on.
+  v.check(
+    (secret) => !/\p{Surrogate}/u.test(secret),
+    'text without lone surrogates (a \\ud800 to \\udfff by itself)',
+  ),
+  // shadowsocks-libev takes only what is before the NUL for the password, which nobody can have meant.
+  v.check(
+    (secret) => !secret.includes('\0'),
+    'text without a NUL (\\u0000): shadowsocks-libev cuts the password there, so write only what is before it',
+  ),
+);
+
+const modes = ['tcp_only', 'tcp_and_udp', 'udp_only'] as const;
+
+const schemas = {
+  server: servers,
+  server_port: port,
+  local_address: ipAddress('an IP address'),
+  local_port: port,
+  local_ipv4_address: ipAddress('an IPv4 address', isIPv4),
+  local_ipv6_address: ipAddress('an IPv6 address', isIPv6),
+  interface: networkInterface,
+  password,
+  key: v.string('base64 in a string'),
+  method: text,
+  timeout: seconds,
+  idle_timeout: seconds,
+  nameserver: nameservers,
+  dscp,
+  mode: v.picklist(modes, modes.map((mode) => `"${mode}"`).join(', ')),
+  nofile: integer(0, largest, 'a number of descriptors'),
+  workers: v.message(v.union([v.literal('auto'), integer(1, 256, '')]), 'a number from 1 to 256, or "auto"'),
+  max_connections: integer(1, 1_000_000, 'a number from 1 to 1000000'),
+  max_dns_queries: integer(1, 65_535, 'a number from 1 to 65535'),
+  outbound_fwmark: mark,
+  tcp_tproxy: flag,
+  fast_open: flag,
+  reuse_port: flag,
+  no_delay: flag,
+  mptcp: flag,
+  ipv6_first: flag,
+  use_syslog: flag,
+  verbose: flag,
+  tcp_incoming_sndbuf: bytes,
+  tcp_incoming_rcvbuf: bytes,
+  tcp_outgoing_sndbuf: bytes,
+  tcp_outgoing_rcvbuf: bytes,
+} as const;
+
+export type Key = keyof typeof schemas;
+type Values = { [K in Key]: v.InferOutput<(typeof schemas)[K]> };
+
+const secrets: ReadonlySet<string> = new Set<Key>(['password', 'key']);
+/** Texts that shadowsocks-libev also takes as an integer; the others know numbers themselves or take none. */
+const texts: ReadonlySet<string> = new Set<Key>([
+  'password',
+  'key',
+  'method',
+  'server',
+  'local_address',
+  'mode',
+]);
+
+/**
+ * The checked value of a key; undefined when nobody gave it, or gave null.
+ *
+ * @throws {UsageError | ConfigError} which names option or file and key, what was expected and what came.
+ */
+export function read<K extends Key>(settings: Settings, key: K): Values[K] | undefined {
+  const setting = settings.get(key);
+  if (setting === undefined) return undefined;
+  if (setting.value === null && schemas[key] !== flag) return undefined;
+  const given = texts.has(key) ? setting.text : setting.value;
+  const result = v.safeParse(schemas[key], given);
+  if (result.success) return result.output as Values[K];
+  const [{ message, input, path }] = result.issues;
+  const position = path?.[0]?.key;
+  const isItem = typeof position === 'number' && Array.isArray(given);
+  const culprit = position === undefined ? given : input;
+  const got = secrets.has(key) ? describeSecret(culprit) : describe(culprit);
+  throw setting.refuse(`${isItem ? `item ${position + 1}: ` : ''}expected ${message}, got ${got}`);
+}
+
+/** Keys whose feature is in none of our commands yet: leaving them out of account would do something else than asked. */
+const laterKeys: ReadonlyMap<string, { readonly feature: string; readonly command?: Command }> = new Map([
+  ['plugin', { feature: 'running a plugin' }],
+  ['acl', { feature: 'the access control list', command: 'ss-server' }],
+  ['manager_address', { feature: 'reporting to ss-manager', command: 'ss-server' }],
+  ['nftables_sets', { feature: 'filling nftables sets', command: 'ss-server' }],
+  ['user', { feature: 'dropping privileges' }],
+  ['mtu', { feature: 'the UDP relay' }],
+  ['udp_timeout', { feature: 'the UDP relay' }],
+  ['udp_max_associations', { feature: 'the UDP relay' }],
+  ['servers', { feature: 'a list of servers with their own settings ("server" takes a list of addresses)' }],
+  ['gateway', { feature: 'setting up the rules' }],
+  ['password_file', { feature: 'reading the password from another file' }],
+]);
+
+/** Known, but of no meaning to ss-redir and ss-server. */
+const otherKeys = [
+  'plugin_opts',
+  'port_password',
+  'tunnel_address',
+  'workdir',
+  'remote_dns',
+  'auth',
+  'remarks',
+  'log',
+];
+
+export const knownKeys: readonly string[] = [...Object.keys(schemas), ...laterKeys.keys(), ...otherKeys];
+
+/**
+ * @throws {UsageError | ConfigError} for a key whose feature this version lacks, unless its value means "none", and for
+ * `auth`, which shadowsocks-libev refuses too.
+ */
+export function refuseLaterKeys(command: Command, settings: Settings): void {
+  for (const [key, setting] of settings) {
+    if (key === 'auth') throw setting.refuse(noOneTimeAuth);
+    const later = laterKeys.get(key);
+    if (later === undefined || meansNone(setting)) continue;
+    if (later.command !== undefined && later.command !== command) continue;
+    throw setting.refuse(notYet(later.feature));
+  }
+}
+
+/** What shadowsocks-libev's command leaves out of account too, although whoever wrote it may count on it. */
+export function warnOfUnusedKeys(command: Command, settings: Settings): string[] {
+  const warnings: string[] = [];
+  const acl = settings.get('acl');
+  if (acl !== undefined && command === 'ss-redir' && !meansNone(acl))
+    warnings.push(`${acl.origin}: ss-redir uses no access control list`);
+  const manager = settings.get('port_password');
+  if (manager !== undefined) warnings.push(`${manager.origin}: only ss-manager reads it`);
+  return warnings;
+}
+
+export const noOneTimeAuth = 'one-time authentication is gone: the AEAD methods authenticate by themselves';
+
+export function notYet(feature: string): string {
+  return `${feature} is not in this version yet`;
+}
+
+function meansNone({ value }: Setting): boolean {
+  return value === null || value === '' || value === 0;
+}
