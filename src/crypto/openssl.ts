@@ -146,14 +146,10 @@ class EvpSealer implements Sealer {
 
   seal(block: Block, offset: number, length: number): void {
     const { context } = this;
-    let key = 0;
-    if (context.owner !== this) {
-      scratch.bytes.set(this.subkey, keyAt);
-      key = keyAddress;
-      context.owner = this;
-    }
+    const key = context.owner === this ? 0 : lend(context, this.subkey);
     setNonce(this.counter);
     sealWith(this.evp, context.address, key, block, offset, length);
+    context.owner = this;
     this.counter += 1;
   }
 }
@@ -172,14 +168,10 @@ class EvpOpener implements Opener {
 
   open(source: Block, offset: number, length: number, target: Block, targetOffset: number): boolean {
     const { context } = this;
-    let key = 0;
-    if (context.owner !== this) {
-      scratch.bytes.set(this.subkey, keyAt);
-      key = keyAddress;
-      context.owner = this;
-    }
+    const key = context.owner === this ? 0 : lend(context, this.subkey);
     setNonce(this.counter);
     const good = openWith(this.evp, context.address, key, source, offset, length, target, targetOffset);
+    context.owner = this;
     if (good) this.counter += 1;
     return good;
   }
@@ -230,6 +222,16 @@ class XchachaOpener implements Opener {
     if (good) this.counter += 1;
     return good;
   }
+}
+
+/**
+ * Where the key stands that the next init call puts into the context. Nobody owns the context until that call and those
+ * behind it are through: should one throw, no stream may believe that its key is in there.
+ */
+function lend(context: Context, subkey: Uint8Array): number {
+  context.owner = undefined;
+  scratch.bytes.set(subkey, keyAt);
+  return keyAddress;
 }
 
 function sealWith(

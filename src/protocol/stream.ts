@@ -19,14 +19,16 @@ export interface StreamEncoder {
   readonly stride: number;
   /** Most payload bytes in one record. */
   readonly maxPayload: number;
-  /** Most payload bytes that the next `seal` takes: Infinity, but for the first one of a stream. */
+  /** Most payload bytes that the next `seal` takes: Infinity, but for the one that has to bring a header along. */
   readonly room: number;
   /** After `seal`: the wire bytes are `block[start..end)`. */
   readonly start: number;
   readonly end: number;
   /**
    * Seals `length` payload bytes, laid out as above, in place. The first call of a stream puts salt and header before
-   * them; it may have length 0 to send the header alone. Any other call wants length >= 1.
+   * them; it may have length 0 to send a header alone. Any other call wants length >= 1.
+   *
+   * @throws {RangeError} for a length that is too small or beyond `room`: the stream is as before.
    */
   seal(block: Block, length: number): void;
 }
@@ -35,16 +37,17 @@ export interface StreamDecoder {
   /** After `open`: how many bytes of the source were used up, how many plaintext bytes came out. */
   readonly consumed: number;
   readonly produced: number;
-  /** Bytes, counted from the first one not consumed, without which the next `open` can do nothing. */
+  /** Bytes, counted from the first one not consumed, with fewer than which the next `open` can do nothing. */
   readonly wanted: number;
-  /** True where the stream may end: no byte of it came yet, or the last record is complete. */
+  /** True where the stream may end: no byte of it came yet, or the last one that `open` got ended a record. */
   readonly atBoundary: boolean;
   /**
    * Opens every complete record in `source[from..to)` and writes the plaintext to `target[at..]`, which needs room for
    * `to - from` bytes and must not be the same block.
    * The bytes not consumed must be given again, in front of what follows them.
    *
-   * @throws {ProtocolError} FORGED, BAD_LENGTH, REPEATED_SALT: the stream is over; nothing after the fault was written.
+   * @throws {ProtocolError} FORGED, BAD_LENGTH, REPEATED_SALT: the stream is over. `consumed` and `produced` count what
+   *   was good before the fault; what stands in the target behind that is worth nothing.
    */
   open(source: Block, from: number, to: number, target: Block, at: number): void;
 }
