@@ -15,7 +15,9 @@ export function applyDescriptorLimit(wanted: number, warn: (text: string) => voi
     if (!(error instanceof SyscallError)) throw error;
     const most = Math.min(wanted, hard);
     setDescriptorLimit({ soft: most, hard });
-    warn(`descriptor limit ${wanted} (-n): ${error.message}: ${most} is in force (the hard limit is ${hard}, the soft one was ${soft})`);
+    warn(
+      `descriptor limit ${wanted} (-n): ${error.message}: ${most} is in force (the hard limit is ${hard}, the soft one was ${soft})`,
+    );
   }
 }
 
@@ -23,6 +25,9 @@ export function applyDescriptorLimit(wanted: number, warn: (text: string) => voi
 export function connectionLimit(wanted: number, warn: (text: string) => void): number {
   const { soft } = descriptorLimit();
   const fitting = Math.max(1, Math.floor((soft - openDescriptors() - reserve) / perConnection));
-  if (fitting < wanted) warn(`${fitting} connections fit in the limit of ${soft} descriptors, fewer than ${wanted} (--max-connections)`);
+  if (fitting < wanted)
+    warn(
+      `${fitting} connections fit in the limit of ${soft} descriptors, fewer than ${wanted} (--max-connections)`,
+    );
   return Math.min(wanted, fitting);
 }

@@ -44,12 +44,15 @@ export class Dns {
    * @throws {Error} with a message for the log: no such name, no answer, too many lookups.
    */
   resolve(host: string): Promise<Found> {
-    if (isIP(host.split('%', 1)[0]!) !== 0) return Promise.resolve({ addresses: [host], ttlSeconds: Infinity });
+    if (isIP(host.split('%', 1)[0]!) !== 0)
+      return Promise.resolve({ addresses: [host], ttlSeconds: Infinity });
     const name = host.toLowerCase();
     const asked = this.underWay.get(name);
     if (asked !== undefined) return asked;
     if (this.underWay.size >= this.options.maxQueries) {
-      return Promise.reject(new Error(`more than ${this.options.maxQueries} name lookups at once (--max-dns-queries)`));
+      return Promise.reject(
+        new Error(`more than ${this.options.maxQueries} name lookups at once (--max-dns-queries)`),
+      );
     }
     const answer = this.lookUp(name).finally(() => this.underWay.delete(name));
     this.underWay.set(name, answer);

@@ -88,7 +88,8 @@ function explain(error: SyscallError, endpoint: Endpoint): string {
   const { code, syscall } = error;
   if (code === 'EADDRINUSE') return `cannot listen at ${endpoint}: the port is in use by another program`;
   if (code === 'EADDRNOTAVAIL') return `cannot listen at ${endpoint}: this host does not have that address`;
-  if (code === 'EACCES') return `cannot listen at ${endpoint}: ports below 1024 need root or CAP_NET_BIND_SERVICE`;
+  if (code === 'EACCES')
+    return `cannot listen at ${endpoint}: ports below 1024 need root or CAP_NET_BIND_SERVICE`;
   if (code === 'EPERM' && syscall.includes('TRANSPARENT')) {
     return `TPROXY needs CAP_NET_ADMIN or CAP_NET_RAW (${error.message}): run as root, or grant it in the unit`;
   }

@@ -13,7 +13,8 @@ export function planWorkers(
   maxConnections: number,
 ): Omit<Plan, 'control'>[] {
   const method = findMethod(config.method)!;
-  const masterKey = config.key?.subarray(0, method.keySize) ?? masterKeyFromPassword(config.password!, method.keySize);
+  const masterKey =
+    config.key?.subarray(0, method.keySize) ?? masterKeyFromPassword(config.password!, method.keySize);
   return listeners.map((own) => ({
     command: config.command,
     listeners: own,

@@ -2,8 +2,19 @@ import { constants } from 'node:os';
 import { SyscallError } from '../errors.js';
 
 /** Error numbers of this architecture (include/uapi/asm-generic/errno*.h), as Node was built with them. */
-export const { EAGAIN, EINTR, EINPROGRESS, EMFILE, ENFILE, ENOBUFS, ENOMEM, ECONNABORTED, EOPNOTSUPP, EPROTO, ENOENT } =
-  constants.errno;
+export const {
+  EAGAIN,
+  EINTR,
+  EINPROGRESS,
+  EMFILE,
+  ENFILE,
+  ENOBUFS,
+  ENOMEM,
+  ECONNABORTED,
+  EOPNOTSUPP,
+  EPROTO,
+  ENOENT,
+} = constants.errno;
 export const { EADDRINUSE, EADDRNOTAVAIL, EACCES, EPERM, ENOTCONN, EAFNOSUPPORT, ENOPROTOOPT, ECONNREFUSED } =
   constants.errno;
 export const { ECONNRESET, ETIMEDOUT, EPIPE } = constants.errno;

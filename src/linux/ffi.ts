@@ -62,7 +62,10 @@ function loadKoffi(): typeof Koffi {
   try {
     return createRequire(import.meta.url)('koffi') as typeof Koffi;
   } catch (cause) {
-    return unavailable('koffi, which makes our system calls, cannot be loaded (reinstall with npm ci)', cause);
+    return unavailable(
+      'koffi, which makes our system calls, cannot be loaded (reinstall with npm ci)',
+      cause,
+    );
   }
 }
 

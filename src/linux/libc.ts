@@ -26,20 +26,10 @@ export const getsockname: (fd: Fd, sockaddr: Address, length: Address) => number
 export const getpeername: (fd: Fd, sockaddr: Address, length: Address) => number = declare(
   'int getpeername(int fd, uintptr_t sockaddr, uintptr_t length)',
 );
-export const getsockopt: (
-  fd: Fd,
-  level: number,
-  name: number,
-  value: Address,
-  length: Address,
-) => number = declare('int getsockopt(int fd, int level, int name, uintptr_t value, uintptr_t length)');
-export const setsockopt: (
-  fd: Fd,
-  level: number,
-  name: number,
-  value: Address,
-  length: number,
-) => number = declare('int setsockopt(int fd, int level, int name, uintptr_t value, uint32_t length)');
+export const getsockopt: (fd: Fd, level: number, name: number, value: Address, length: Address) => number =
+  declare('int getsockopt(int fd, int level, int name, uintptr_t value, uintptr_t length)');
+export const setsockopt: (fd: Fd, level: number, name: number, value: Address, length: number) => number =
+  declare('int setsockopt(int fd, int level, int name, uintptr_t value, uint32_t length)');
 
 // Bytes
 export const recv: (fd: Fd, to: Address, size: number, flags: number) => number = declare(

@@ -14,7 +14,11 @@ export class Scatter {
   constructor(count: number) {
     this.count = count;
     this.vector = Block.allocate(count * 2 * longWords * 4);
-    this.words = new Uint32Array(this.vector.bytes.buffer, this.vector.bytes.byteOffset, count * 2 * longWords);
+    this.words = new Uint32Array(
+      this.vector.bytes.buffer,
+      this.vector.bytes.byteOffset,
+      count * 2 * longWords,
+    );
   }
 
   /** Points the vector at `count` places of `size` bytes in `block`, `stride` apart from `offset` on. Returns its address. */

@@ -37,7 +37,8 @@ export class Endpoint {
     const [text, zone] = host.split('%', 2) as [string, string?];
     if (inetPton(AF_INET, text, scratch.address) === 1) return new Endpoint(copyOut(4), port);
     if (inetPton(AF_INET6, text, scratch.address) !== 1) return undefined;
-    if (isMapped(scratch.bytes, 0)) return new Endpoint(Uint8Array.from(scratch.bytes.subarray(12, 16)), port);
+    if (isMapped(scratch.bytes, 0))
+      return new Endpoint(Uint8Array.from(scratch.bytes.subarray(12, 16)), port);
     return new Endpoint(copyOut(16), port, zone === undefined ? 0 : scopeOf(zone));
   }
 

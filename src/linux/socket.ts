@@ -153,10 +153,14 @@ export function remoteEndpoint(fd: number): Endpoint | undefined {
 export function originalDestination(fd: number, ipv4: boolean): Endpoint | undefined {
   const level = ipv4 ? sockopt.SOL_IP : sockopt.SOL_IPV6;
   const option = ipv4 ? sockopt.SO_ORIGINAL_DST : sockopt.IP6T_SO_ORIGINAL_DST;
-  if (libc.getsockopt(fd, level, option, sockaddr.address, sockaddr.prepareLength()) === 0) return sockaddr.read();
+  if (libc.getsockopt(fd, level, option, sockaddr.address, sockaddr.prepareLength()) === 0)
+    return sockaddr.read();
   const number = errno();
   if (number === ENOENT) return undefined;
-  throw syscallError(`getsockopt(${ipv4 ? 'SOL_IP, SO_ORIGINAL_DST' : 'SOL_IPV6, IP6T_SO_ORIGINAL_DST'})`, number);
+  throw syscallError(
+    `getsockopt(${ipv4 ? 'SOL_IP, SO_ORIGINAL_DST' : 'SOL_IPV6, IP6T_SO_ORIGINAL_DST'})`,
+    number,
+  );
 }
 
 /** Whether the address is one of this host's own, at this moment: only such a one can be bound without privileges. */

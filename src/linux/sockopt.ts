@@ -40,7 +40,8 @@ const value = Block.allocate(16);
 
 function setInteger(fd: number, level: number, option: number, name: string, number: number): void {
   value.bytes.writeInt32LE(number, 0);
-  if (setsockopt(fd, level, option, value.at(0, 4), 4) !== 0) throw syscallError(`setsockopt(${name})`, errno());
+  if (setsockopt(fd, level, option, value.at(0, 4), 4) !== 0)
+    throw syscallError(`setsockopt(${name})`, errno());
 }
 
 function getInteger(fd: number, level: number, option: number, name: string): number {

@@ -43,7 +43,10 @@ runReactor(context.reactor, plan.control, port, (message) => onMessage(message a
 
 function buildContext(): RelayContext {
   const reactor = new Reactor();
-  const blocks = new BufferPool(blockSize, Math.min(maxBlocks, 16 + blocksPerConnection * plan.maxConnections));
+  const blocks = new BufferPool(
+    blockSize,
+    Math.min(maxBlocks, 16 + blocksPerConnection * plan.maxConnections),
+  );
   const scraps = new BufferPool(scrapSize, 16 + plan.maxConnections);
   new PoolTrimmer(reactor, blocks);
   return {
@@ -74,7 +77,8 @@ function buildContext(): RelayContext {
 }
 
 function startListeners(): void {
-  const server = plan.command === 'ss-server' ? new Server(context, new SaltFilter(randomBytes(8))) : undefined;
+  const server =
+    plan.command === 'ss-server' ? new Server(context, new SaltFilter(randomBytes(8))) : undefined;
   const target = plan.tproxy ? tproxyTarget : redirectTarget;
   for (const { fd, port: listenPort, tos } of plan.listeners) {
     const redir = server ?? new Redir(context, upstreams, target, listenPort, tos);

@@ -34,7 +34,12 @@ export class Dial implements EventHandler, Deadlined {
   private attemptDueMs = 0;
   private fd = -1;
 
-  constructor(context: RelayContext, endpoints: readonly Endpoint[], options: ConnectOptions, events: DialEvents) {
+  constructor(
+    context: RelayContext,
+    endpoints: readonly Endpoint[],
+    options: ConnectOptions,
+    events: DialEvents,
+  ) {
     this.context = context;
     this.endpoints = endpoints;
     this.options = options;

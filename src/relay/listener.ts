@@ -42,7 +42,9 @@ export class Listener implements EventHandler, Deadlined {
       }
       if (-fd === EAGAIN) return;
       if (exhausted.includes(-fd)) {
-        log.error(`accept: ${errnoName(-fd)}: no new connections for ${pauseMs} ms (raise the descriptor limit: -n)`);
+        log.error(
+          `accept: ${errnoName(-fd)}: no new connections for ${pauseMs} ms (raise the descriptor limit: -n)`,
+        );
         return this.pauseFor(pauseMs);
       }
       log.debug(`accept: ${errnoName(-fd)}`); // one connection that died in the queue (accept(2), "Error handling")

@@ -6,7 +6,10 @@ export type Resolution = { addresses: readonly string[] } | { failure: string };
 
 export class Names {
   private readonly ask: (id: number, host: string) => void;
-  private readonly pending = new Map<number, { port: number; done: (found: Endpoint[], failure: string) => void }>();
+  private readonly pending = new Map<
+    number,
+    { port: number; done: (found: Endpoint[], failure: string) => void }
+  >();
   private lastId = 0;
 
   constructor(ask: (id: number, host: string) => void) {

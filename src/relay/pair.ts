@@ -187,7 +187,11 @@ export class Pair implements Deadlined {
       const size = room === Infinity ? scatter.count * encoder.maxPayload : room;
       const count =
         room === Infinity
-          ? readv(plain.fd, scatter.point(block, encoder.headroom, encoder.maxPayload, encoder.stride), scatter.count)
+          ? readv(
+              plain.fd,
+              scatter.point(block, encoder.headroom, encoder.maxPayload, encoder.stride),
+              scatter.count,
+            )
           : recv(plain.fd, block.at(encoder.headroom, size), size, 0);
       if (count <= 0) {
         const number = count < 0 ? errno() : 0;
@@ -399,7 +403,8 @@ export class Pair implements Deadlined {
    * when reading goes on; until then the leg leaves the set, which would tell of it every turn.
    */
   private legOnTrouble(leg: PlainLeg | CipherLeg, events: number): void {
-    if (events & EPOLLERR && leg.readEnded) return this.legOnError(leg, 'connection', takeSocketError(leg.fd));
+    if (events & EPOLLERR && leg.readEnded)
+      return this.legOnError(leg, 'connection', takeSocketError(leg.fd));
     if ((events & (EPOLLERR | EPOLLHUP)) === 0) return;
     this.context.reactor.remove(leg.fd);
     leg.interest = -1;
@@ -465,7 +470,8 @@ export class Pair implements Deadlined {
     reactor.forget(this.cipher.fd);
     if (this.sealed !== undefined) blocks.release(this.sealed);
     if (this.opened !== undefined) blocks.release(this.opened);
-    if (this.partial !== undefined) (this.partial.size === blocks.blockSize ? blocks : scraps).release(this.partial);
+    if (this.partial !== undefined)
+      (this.partial.size === blocks.blockSize ? blocks : scraps).release(this.partial);
     this.sealed = this.opened = this.partial = undefined;
   }
 }

@@ -71,7 +71,9 @@ export class Redir {
     try {
       const target = this.target(fd, client);
       if (target === undefined) {
-        this.context.log.error(`refused ${client}: it was not sent here by a REDIRECT rule, so it has no target`);
+        this.context.log.error(
+          `refused ${client}: it was not sent here by a REDIRECT rule, so it has no target`,
+        );
       }
       return target;
     } catch (error) {
@@ -84,11 +86,15 @@ export class Redir {
   private isLoop(client: Endpoint, target: Endpoint): boolean {
     const { log } = this.context;
     if (target.port === this.listenPort && isLocalAddress(target)) {
-      log.error(`refused ${client}: it connected to our own port at ${target} instead of being sent here by a rule`);
+      log.error(
+        `refused ${client}: it connected to our own port at ${target} instead of being sent here by a rule`,
+      );
       return true;
     }
     if (this.upstreams.has(target) && isLocalAddress(client)) {
-      log.error(`refused ${client}: our own connection to the server ${target} came back: let marked traffic out first`);
+      log.error(
+        `refused ${client}: our own connection to the server ${target} came back: let marked traffic out first`,
+      );
       return true;
     }
     return false;

@@ -42,7 +42,9 @@ export class Upstreams {
     const from = this.turn++ % Math.max(1, servers.length);
     const turned = [...servers.slice(from), ...servers.slice(0, from)];
     const healthy = turned.filter((server) => server.badUntilMs <= nowMs);
-    const bad = turned.filter((server) => server.badUntilMs > nowMs).sort((a, b) => a.badUntilMs - b.badUntilMs);
+    const bad = turned
+      .filter((server) => server.badUntilMs > nowMs)
+      .sort((a, b) => a.badUntilMs - b.badUntilMs);
     return [...healthy, ...bad].map((server) => server.endpoint);
   }
 

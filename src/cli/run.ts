@@ -1,0 +1,120 @@
+/** What the commands share, in the order of events: configuration → listeners → workers → servers' names → signals. */
+import { readFileSync } from 'node:fs';
+import type { Command, Config } from '../config/config.js';
+import { applyDescriptorLimit, connectionLimit } from '../control/descriptors.js';
+import { Dns } from '../control/dns.js';
+import { openListeners } from '../control/listeners.js';
+import { planWorkers } from '../control/plan.js';
+import { Servers } from '../control/servers.js';
+import { Supervisor } from '../control/supervisor.js';
+import { ConfigError, SyscallError, UsageError } from '../errors.js';
+import { type Logger, openLog } from '../log.js';
+import { helpText } from './help.js';
+import { loadConfig } from './load-config.js';
+import { parseCommandLine } from './parse.js';
+
+/** Refused at the start: usage, configuration, privilege, port. */
+const exitRefused = 1;
+/** A fault of ours: sysexits.h, EX_SOFTWARE. */
+const exitInternal = 70;
+
+/** Runs the command until a signal ends it. */
+export async function run(command: Command): Promise<void> {
+  let log = openLog({ ident: command });
+  process.on('uncaughtException', (error) => endBroken(log, error));
+  try {
+    const { help, version, check } = parseCommandLine(command, process.argv.slice(2));
+    if (help) return print(helpText(command, packageVersion()));
+    if (version) return print(`${command} ${packageVersion()}\n`);
+    const config = loadConfig(command, process.argv.slice(2));
+    if (!check) log = openLog({ ident: command, verbose: config.verbose, useSyslog: config.useSyslog });
+    for (const warning of config.warnings) log.warn(warning);
+    if (check)
+      return log.info(`the configuration is valid${config.configFile ? `: ${config.configFile}` : ''}`);
+    await serve(config, log);
+  } catch (error) {
+    if (!isRefusal(error)) return endBroken(log, error);
+    log.error(error.message);
+    log.flush();
+    process.exit(exitRefused);
+  }
+}
+
+async function serve(config: Config, log: Logger): Promise<void> {
+  if (config.nofile !== undefined) applyDescriptorLimit(config.nofile, (text) => log.warn(text));
+  const { nameservers, ipv6First, maxDnsQueries } = config;
+  const dns = new Dns({ nameservers, ipv6First, maxQueries: maxDnsQueries });
+  const listeners = await openListeners(config, dns);
+  const maxConnections = connectionLimit(config.maxConnections, (text) => log.warn(text));
+  const supervisor = new Supervisor(dns, {
+    onLog: (level, text) => log.write(level, text),
+    onFatal: (error) => endBroken(log, error),
+  });
+  for (const signal of ['SIGINT', 'SIGTERM'] as const)
+    process.on(signal, () => void end(supervisor, log, signal));
+  await supervisor.start(planWorkers(config, listeners, maxConnections));
+  if (config.command === 'ss-redir') followServers(config, dns, supervisor, log);
+  announce(config, listeners[0]!.length, maxConnections, log);
+  // A port of the workers keeps the process alive until a signal comes.
+}
+
+function followServers(config: Config, dns: Dns, supervisor: Supervisor, log: Logger): void {
+  const servers = new Servers(
+    config.servers,
+    dns,
+    (addresses) => supervisor.setServers(addresses),
+    (text) => log.limited('server-name', text),
+  );
+  servers.start();
+}
+
+/** What libev says at its start, in its words where it has them. */
+function announce(config: Config, listeners: number, maxConnections: number, log: Logger): void {
+  if (config.configFile !== undefined) log.info(`configuration: ${config.configFile}`);
+  log.info(`initializing ciphers... ${config.method}`);
+  if (config.command === 'ss-redir') {
+    log.info(config.tcpTproxy ? 'tcp tproxy mode enabled' : 'tcp redirect mode enabled');
+    for (const { host, port } of config.servers) log.info(`server ${bracketed(host)}:${port}`);
+    log.info(`listening at ${bracketed(config.localAddress)}:${config.localPort}`);
+    for (const { port, tos } of config.dscp) {
+      log.info(`listening at ${bracketed(config.localAddress)}:${port} (TOS 0x${tos.toString(16)})`);
+    }
+  } else {
+    for (const { host, port } of config.servers) log.info(`listening at ${bracketed(host)}:${port}`);
+  }
+  if (config.reusePort) log.info('tcp port reuse enabled');
+  if (config.fastOpen) log.info('using tcp fast open');
+  if (config.noDelay) log.info('enable TCP no-delay');
+  log.debug(`${config.workers} workers, ${listeners} listeners each, at most ${maxConnections} connections`);
+}
+
+function bracketed(host: string): string {
+  return host.includes(':') ? `[${host}]` : host;
+}
+
+async function end(supervisor: Supervisor, log: Logger, signal: string): Promise<void> {
+  log.info(`${signal}: stopping`);
+  await supervisor.stop();
+  log.flush();
+  process.exit(0);
+}
+
+function endBroken(log: Logger, error: unknown): never {
+  const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+  log.error(`internal error: ${text.replaceAll(/\n\s*/g, ' | ')}`);
+  log.flush();
+  process.exit(exitInternal);
+}
+
+function isRefusal(error: unknown): error is Error {
+  return error instanceof UsageError || error instanceof ConfigError || error instanceof SyscallError;
+}
+
+function print(text: string): void {
+  process.stdout.write(text);
+}
+
+function packageVersion(): string {
+  const file = new URL('../../../package.json', import.meta.url);
+  return (JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version;
+}
