@@ -48,7 +48,7 @@ function buildContext(): RelayContext {
     Math.min(maxBlocks, 16 + blocksPerConnection * plan.maxConnections),
   );
   const scraps = new BufferPool(scrapSize, 16 + plan.maxConnections);
-  new PoolTrimmer(reactor, blocks);
+  new PoolTrimmer(reactor, blocks).start();
   return {
     reactor,
     blocks,
@@ -82,7 +82,7 @@ function startListeners(): void {
   const target = plan.tproxy ? tproxyTarget : redirectTarget;
   for (const { fd, port: listenPort, tos } of plan.listeners) {
     const redir = server ?? new Redir(context, upstreams, target, listenPort, tos);
-    new Listener(context, fd, (client, address) => redir.onConnection(client, address));
+    new Listener(context, fd, (client, address) => redir.onConnection(client, address)).start();
   }
 }
 

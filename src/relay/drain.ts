@@ -27,8 +27,11 @@ export class Drain implements EventHandler, Deadlined {
     this.fd = fd;
     this.closeMs = closeMs;
     this.onClosed = onClosed;
-    context.reactor.add(fd, this, EPOLLIN);
-    context.reactor.timers.set(this);
+  }
+
+  start(): void {
+    this.context.reactor.add(this.fd, this, EPOLLIN);
+    this.context.reactor.timers.set(this);
   }
 
   onEvents(): void {

@@ -12,7 +12,7 @@ import type { RelayContext } from './context.js';
 
 const acceptsPerEvent = 16;
 const pauseMs = 250;
-const exhausted: readonly number[] = [EMFILE, ENFILE, ENOBUFS, ENOMEM];
+const exhausted: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOBUFS, ENOMEM]);
 
 export class Listener implements EventHandler, Deadlined {
   wheelBucket = -1;
@@ -27,7 +27,10 @@ export class Listener implements EventHandler, Deadlined {
     this.context = context;
     this.fd = fd;
     this.onConnection = onConnection;
-    context.reactor.add(fd, this, EPOLLIN);
+  }
+
+  start(): void {
+    this.context.reactor.add(this.fd, this, EPOLLIN);
   }
 
   onEvents(): void {
@@ -41,7 +44,7 @@ export class Listener implements EventHandler, Deadlined {
         continue;
       }
       if (-fd === EAGAIN) return;
-      if (exhausted.includes(-fd)) {
+      if (exhausted.has(-fd)) {
         log.error(
           `accept: ${errnoName(-fd)}: no new connections for ${pauseMs} ms (raise the descriptor limit: -n)`,
         );

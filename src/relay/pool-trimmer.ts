@@ -16,7 +16,10 @@ export class PoolTrimmer implements Deadlined {
     this.reactor = reactor;
     this.pool = pool;
     this.nextMs = reactor.nowMs + everyMs;
-    reactor.timers.set(this);
+  }
+
+  start(): void {
+    this.reactor.timers.set(this);
   }
 
   dueMs(): number {

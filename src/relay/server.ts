@@ -171,7 +171,7 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
   }
 
   private drain(closeMs: number): void {
-    new Drain(this.context, this.fd, closeMs, () => this.context.limits.leave());
+    new Drain(this.context, this.fd, closeMs, () => this.context.limits.leave()).start();
   }
 
   // ---- 2. the target

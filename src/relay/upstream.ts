@@ -44,7 +44,7 @@ export class Upstreams {
     const healthy = turned.filter((server) => server.badUntilMs <= nowMs);
     const bad = turned
       .filter((server) => server.badUntilMs > nowMs)
-      .sort((a, b) => a.badUntilMs - b.badUntilMs);
+      .toSorted((a, b) => a.badUntilMs - b.badUntilMs);
     return [...healthy, ...bad].map((server) => server.endpoint);
   }
 
