@@ -154,8 +154,9 @@ export class Netns {
 
   /** Starts a program inside and waits until it listens on `options.listen`, if given. */
   async start(command: string, args: readonly string[], options: ServiceOptions = {}): Promise<Service> {
-    const { listen, timeoutMs, label, ...settings } = options;
-    const service = new Service(this, label ?? basename(command), this.spawn(command, args, settings));
+    const { listen, timeoutMs, label, onOutput, ...settings } = options;
+    const child = this.spawn(command, args, settings);
+    const service = new Service(this, label ?? basename(command), child, onOutput);
     if (listen === undefined) return service;
     try {
       for (const port of [listen].flat()) await service.waitForListen(port, timeoutMs);

@@ -16,6 +16,8 @@ export interface ServiceOptions extends SpawnOptions {
   timeoutMs?: number;
   /** What messages call it. Default: the command's file name. */
   label?: string;
+  /** Gets what it writes, as it comes. */
+  onOutput?: (text: string) => void;
 }
 
 export interface Exit {
@@ -34,14 +36,16 @@ export class Service {
   readonly #netns: Netns;
   readonly #child: Spawned;
 
-  constructor(netns: Netns, label: string, child: Spawned) {
+  constructor(netns: Netns, label: string, child: Spawned, onOutput?: (text: string) => void) {
     if (child.pid === undefined) throw new Error(`${label}: could not be started with ip netns exec`);
     this.pid = child.pid;
     this.label = label;
     this.#netns = netns;
     this.#child = child;
     child.all?.on('data', (chunk: Buffer) => {
-      this.#output = (this.#output + chunk.toString()).slice(-maxOutput);
+      const text = chunk.toString();
+      this.#output = (this.#output + text).slice(-maxOutput);
+      onOutput?.(text);
     });
     this.exited = child.then((result) => {
       this.#exit = { code: result.exitCode, signal: result.signal };

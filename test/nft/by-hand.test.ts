@@ -13,7 +13,7 @@ function commands(mode: RulesMode, part: 'apply' | 'remove'): string {
   const header = readFileSync(rulesFile(mode), 'utf8').split('\n\n')[0]!;
   const text = header.split(/remove with:/)[part === 'apply' ? 0 : 1]!;
   const lines = text.split('\n').map((line) => line.replace(/^# {0,3}/, ''));
-  const kept = lines.filter((line, index) => /^(nft|ip) /.test(line) || /\\$/.test(lines[index - 1] ?? ''));
+  const kept = lines.filter((line, index) => /^(nft|ip) /.test(line) || lines[index - 1]?.endsWith('\\'));
   return kept.join('\n');
 }
 
