@@ -269,7 +269,7 @@ function openWith(
     (length === 0 || evp.decryptUpdate(context, to, outLengthAddress, from, length) === 1);
   if (!begun) throw new Error('OpenSSL failed to decrypt: out of memory, or its context is broken');
   if (evp.decryptFinal(context, finalAddress, outLengthAddress) === 1) return true;
-  // The failure stands in this thread's error queue, where node:crypto would take it for its own.
+  // OpenSSL 3.0 and 3.5 queue no error for a wrong tag. If another does, node:crypto must not take it for its own.
   evp.clearErrors();
   return false;
 }
