@@ -178,7 +178,7 @@ function readLocalAddress(
 }
 
 function isLoopback(address: string): boolean {
-  return address === '::1' || /^127\./.test(address);
+  return address === '::1' || address.startsWith('127.');
 }
 
 function readSourceAddresses(

@@ -24,11 +24,11 @@ class Expected {
   }
 }
 
-function parsed<T>(read: (text: string) => T | Expected, expected: string) {
+function parsed<T>(parse: (written: string) => T | Expected, expected: string) {
   return v.pipe(
     v.string(expected),
     v.rawTransform<string, T>(({ dataset, addIssue, NEVER }) => {
-      const result = read(dataset.value);
+      const result = parse(dataset.value);
       if (!(result instanceof Expected)) return result;
       addIssue({ message: result.what });
       return NEVER;
