@@ -12,7 +12,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { installMissing, testTools } from './helpers/packages.js';
 
-const testTimeoutMs = 180_000; // of one test; the longest waits for a 60 s deadline of ss-server
+const testTimeoutMs = 300_000; // of one file, which is a test to node's runner, and of each test in it
 const concurrency = 2; // files at once: most end-to-end tests wait, a few fill both cores of a small machine
 
 const built = dirname(fileURLToPath(import.meta.url));

@@ -53,7 +53,6 @@ async function main(): Promise<number> {
     return values.help ? 0 : 1;
   }
 
-  const say = (line: string) => console.error(`bench: ${line}`);
   installMissing(benchTools, say);
   const skipped = whySkipped();
   if (skipped) throw new Error(skipped);
@@ -77,6 +76,10 @@ async function main(): Promise<number> {
   });
   printThroughput(result, json);
   return 0;
+}
+
+function say(line: string): void {
+  console.error(`bench: ${line}`);
 }
 
 function positive(option: string, text: string): number {

@@ -203,12 +203,13 @@ export function printThroughput(result: ThroughputResult, json: boolean): void {
     'CPU: seconds per GB (user+system) of the whole ss-redir process; its clock ticks every 10 ms\n',
   );
   const header = ['', 'ours MB/s', 'CPU s/GB', 'debian MB/s', 'CPU s/GB', 'speed', 'CPU'];
-  const body = rows.map(({ method, direction, ours, theirs, ratio }) => [
-    `${method} ${direction}`,
-    ...format(ours),
-    ...format(theirs),
-    ratio.speed.toFixed(2),
-    ratio.cpu.toFixed(2),
-  ]);
+  const body = rows.map(({ method, direction, ours, theirs, ratio }) =>
+    [`${method} ${direction}`].concat(
+      format(ours),
+      format(theirs),
+      ratio.speed.toFixed(2),
+      ratio.cpu.toFixed(2),
+    ),
+  );
   console.log(table([header, ...body]));
 }

@@ -2,6 +2,7 @@
 // for over Node's IPC channel (helpers/agents.ts is the asking side). One program plays the LAN client, the origin
 // server and a Shadowsocks peer made by hand; the test reads as if it held the sockets itself.
 import net, { type Socket } from 'node:net';
+import { targetAddress } from './aead-peer.js';
 import { serveTransfer, transfer, type TransferOptions } from './transfer.js';
 
 const keepReceived = 1 << 20; // bytes of a stream that are kept for the test to look at; the rest is only counted
@@ -145,21 +146,11 @@ async function socksConnect(socket: Socket, to: Endpoint): Promise<Socket> {
   if (hello.readUInt16BE() !== 0x0500)
     throw new Error(`SOCKS greeting ${hello.toString('hex')}, expected 0500`);
 
-  const address = net.isIPv6(to.host) ? ipv6Bytes(to.host) : Buffer.from(to.host.split('.').map(Number));
-  const port = Buffer.from([to.port >> 8, to.port & 0xff]);
-  socket.write(Buffer.concat([Buffer.from([5, 1, 0, address.length === 4 ? 1 : 4]), address, port]));
+  socket.write(Buffer.concat([Buffer.from('050100', 'hex'), targetAddress(to.host, to.port)]));
   const reply = await readExactly(socket, 4);
   if (reply[1] !== 0) throw new Error(`SOCKS reply ${reply[1]}, expected 0`);
   await readExactly(socket, (reply[3] === 4 ? 16 : 4) + 2);
   return socket;
-}
-
-function ipv6Bytes(host: string): Buffer {
-  const [head = '', tail = ''] = host.split('::');
-  const groups = (text: string) => text.split(':').filter(Boolean);
-  const missing = 8 - groups(head).length - groups(tail).length;
-  const all = [...groups(head), ...Array.from({ length: missing }, () => '0'), ...groups(tail)];
-  return Buffer.from(all.map((group) => group.padStart(4, '0')).join(''), 'hex');
 }
 
 function readExactly(socket: Socket, length: number): Promise<Buffer> {
@@ -248,7 +239,9 @@ const pendingConnects = 64; // SYNs under way at once in this process, so that n
 
 async function bulk(options: Bulk): Promise<BulkResult> {
   const started = performance.now();
+  const group = nextHandle++;
   const sockets: Socket[] = [];
+  groups.set(group, sockets); // before the first is connected, so that `clear` ends transfers under way
   const failures: Record<string, number> = {};
   let completed = 0;
   let left = options.connections;
@@ -269,8 +262,6 @@ async function bulk(options: Bulk): Promise<BulkResult> {
   };
   const lanes = Math.min(options.atOnce ?? options.connections, options.connections);
   await Promise.all(Array.from({ length: lanes }, one));
-  const group = nextHandle++;
-  groups.set(group, sockets);
   return { group, completed, failures, seconds: (performance.now() - started) / 1000 };
 }
 

@@ -74,3 +74,9 @@ function stopDebianService(): void {
     spawnSync('/etc/init.d/shadowsocks-libev', ['stop'], { stdio: 'ignore' });
   }
 }
+
+/**
+ * In front of a command: no capability, and no way to get one. The user stays root, so that a clone below /root can be
+ * read; the kernel asks for capabilities only.
+ */
+export const unprivileged = ['setpriv', '--inh-caps=-all', '--bounding-set=-all'];

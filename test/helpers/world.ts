@@ -2,6 +2,7 @@
 // in the internet, and ss-redir, ss-server and ss-local, ours or Debian's, with their configuration files.
 //
 //   client agent -> gateway: nft -> ss-redir -> internet: ss-server -> origin agent
+import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -50,6 +51,7 @@ export const originPorts = {
   silent: 9006,
   stopped: 9007,
   manual: 9008,
+  manual2: 9010,
   closed: 9099, // nobody listens
 } as const;
 
@@ -104,7 +106,7 @@ export class World {
   }
 
   async serveOrigin(): Promise<void> {
-    const { transfer, closing, slow, banner, echo, silent, stopped, manual } = originPorts;
+    const { transfer, closing, slow, banner, echo, silent, stopped, manual, manual2 } = originPorts;
     await this.origin.listen({ port: transfer, behaviour: 'transfer' });
     await this.origin.listen({ port: closing, behaviour: 'transfer', options: { closeAfter: true } });
     await this.origin.listen({ port: slow, behaviour: 'transfer', options: { slowReadMs: 2000 } });
@@ -113,10 +115,11 @@ export class World {
     await this.origin.listen({ port: silent, behaviour: 'silent' });
     await this.origin.listen({ port: stopped, behaviour: 'stopped' });
     await this.origin.listen({ port: manual, behaviour: 'manual' });
+    await this.origin.listen({ port: manual2, behaviour: 'manual' });
   }
 
   startServer(kind: Kind, options: StartOptions = {}): Promise<Service> {
-    const config = { server: ['0.0.0.0', '::'], server_port: serverPort, ...common, ...options.config };
+    const config = { server: '0.0.0.0', server_port: serverPort, ...common, ...options.config };
     return this.#start('ss-server', kind, this.bed.internet, { ...options, config });
   }
 
@@ -169,6 +172,31 @@ export class World {
     await service.stop();
   }
 
+  /** Waits until `isTrue`, asking again and again; false if it did not become true within `ms`. */
+  async settles(isTrue: () => boolean, ms = 1000): Promise<boolean> {
+    const deadline = Date.now() + ms;
+    while (!isTrue()) {
+      if (Date.now() > deadline) return false;
+      await delay(20);
+    }
+    return true;
+  }
+
+  assertGrowth(service: Service, before: number, limit: number): void {
+    const growth = service.usage().rssBytes - before;
+    const [grown, allowed] = [growth, limit].map((bytes) => (bytes / 1_048_576).toFixed(1));
+    assert.ok(growth < limit, `${service.label}: RSS grew by ${grown} MiB, allowed ${allowed}`);
+  }
+
+  /** After `link set c0 down`, which takes the routes and the IPv6 address along. */
+  async restoreClientLink(): Promise<void> {
+    const { client } = this.bed;
+    await client.ip('link set c0 up');
+    await client.ip('route replace default via 192.168.50.1');
+    await client.ip('addr replace fd50::2/64 dev c0 nodad');
+    await client.ip('route replace default via fd50::1');
+  }
+
   /** Ends the programs and takes the rules away; the namespaces and agents stay for the next test. */
   async reset(): Promise<void> {
     await Promise.all([...this.#services].map((service) => this.stop(service)));
@@ -205,16 +233,6 @@ export async function cpuSeconds(pid: number, work: () => Promise<unknown>): Pro
   await work();
   const after = readUsage(pid);
   return after.userSeconds + after.systemSeconds - before.userSeconds - before.systemSeconds;
-}
-
-/** Waits until `isTrue`, asking every 20 ms; returns whether it became true within `ms`. */
-export async function eventually(isTrue: () => boolean | Promise<boolean>, ms: number): Promise<boolean> {
-  const deadline = Date.now() + ms;
-  while (!(await isTrue())) {
-    if (Date.now() > deadline) return false;
-    await delay(20);
-  }
-  return true;
 }
 
 /** Milliseconds that `work` took. */
