@@ -76,8 +76,8 @@ export const options: readonly Option[] = [
     argument: 'ADDRESS',
     commands: redir,
     key: 'local_address',
-    fallback: '127.0.0.1, or ::1 when every server is an IPv6 address',
-    help: 'address to listen on; clients on the LAN need :: or 0.0.0.0 for REDIRECT',
+    fallback: '127.0.0.1, or ::1 if all servers are IPv6',
+    help: 'address to listen on; REDIRECT for a LAN needs :: or 0.0.0.0',
   },
   {
     short: 'b',
@@ -128,7 +128,7 @@ export const options: readonly Option[] = [
     commands: both,
     key: 'method',
     fallback: 'chacha20-ietf-poly1305',
-    help: 'aes-128-gcm, aes-192-gcm, aes-256-gcm, chacha20-ietf-poly1305 or xchacha20-ietf-poly1305',
+    help: 'aes-128-gcm, aes-192-gcm, aes-256-gcm or [x]chacha20-ietf-poly1305',
   },
 
   // Files and limits

@@ -29,7 +29,7 @@ export interface Config {
   /** ss-redir: where it listens; 0 in ss-server. */
   readonly localPort: number;
   readonly dscp: readonly MarkedPort[];
-  /** ss-server: names servers as dns.setServers takes them; empty for those of the system. */
+  /** Name servers as dns.setServers takes them; empty for those of the system. */
   readonly nameservers: readonly string[];
   /** ss-server: source addresses of its connections to targets. */
   readonly bindAddress4?: string;

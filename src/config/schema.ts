@@ -145,6 +145,7 @@ const password = v.pipe(
   ),
 );
 
+const expectedWorkers = 'a number from 1 to 256, or "auto"';
 const modes = ['tcp_only', 'tcp_and_udp', 'udp_only'] as const;
 
 const schemas = {
@@ -164,7 +165,7 @@ const schemas = {
   dscp,
   mode: v.picklist(modes, modes.map((mode) => `"${mode}"`).join(', ')),
   nofile: integer(0, largest, 'a number of descriptors'),
-  workers: v.message(v.union([v.literal('auto'), integer(1, 256, '')]), 'a number from 1 to 256, or "auto"'),
+  workers: v.message(v.union([v.literal('auto'), integer(1, 256, expectedWorkers)]), expectedWorkers),
   max_connections: integer(1, 1_000_000, 'a number from 1 to 1000000'),
   max_dns_queries: integer(1, 65_535, 'a number from 1 to 65535'),
   outbound_fwmark: mark,
