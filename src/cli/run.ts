@@ -53,19 +53,19 @@ async function serve(config: Config, log: Logger): Promise<void> {
   for (const signal of ['SIGINT', 'SIGTERM'] as const)
     process.on(signal, () => void end(supervisor, log, signal));
   await supervisor.start(planWorkers(config, listeners, maxConnections));
-  if (config.command === 'ss-redir') followServers(config, dns, supervisor, log);
+  if (config.command === 'ss-redir') await followServers(config, dns, supervisor, log);
   announce(config, listeners[0]!.length, maxConnections, log);
   // A port of the workers keeps the process alive until a signal comes.
 }
 
-function followServers(config: Config, dns: Dns, supervisor: Supervisor, log: Logger): void {
+async function followServers(config: Config, dns: Dns, supervisor: Supervisor, log: Logger): Promise<void> {
   const servers = new Servers(
     config.servers,
     dns,
     (addresses) => supervisor.setServers(addresses),
     (text) => log.limited('server-name', text),
   );
-  servers.start();
+  await servers.start();
 }
 
 /** What libev says at its start, in its words where it has them. */

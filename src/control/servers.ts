@@ -8,6 +8,8 @@ import type { Dns } from './dns.js';
 const minRefreshSeconds = 5;
 const maxRefreshSeconds = 600;
 const maxRetrySeconds = 30;
+/** So long may the first answers keep clients waiting; then those without a server are refused instead. */
+const firstAnswerMs = 5000;
 
 export interface ServerName {
   host: string;
@@ -21,6 +23,10 @@ export class Servers {
   private readonly onFailure: (message: string) => void;
   private readonly known: string[][];
   private readonly timers = new Set<NodeJS.Timeout>();
+  private onKnown!: () => void;
+  private readonly anyKnown = new Promise<void>((resolve) => {
+    this.onKnown = resolve;
+  });
   private closed = false;
 
   constructor(
@@ -36,8 +42,14 @@ export class Servers {
     this.known = servers.map(() => []);
   }
 
-  start(): void {
-    for (let i = 0; i < this.servers.length; i++) void this.refresh(i, 1);
+  /** Resolves when an address is known, or after a while without: `onChange` has been called by then. */
+  async start(): Promise<void> {
+    const first = this.servers.map((_, i) => this.refresh(i, 1));
+    const late = new Promise<void>((resolve) => {
+      this.timers.add(setTimeout(resolve, firstAnswerMs).unref());
+    });
+    await Promise.race([this.anyKnown, Promise.all(first), late]);
+    this.tell();
   }
 
   close(): void {
@@ -61,6 +73,11 @@ export class Servers {
   private learned(index: number, addresses: string[]): void {
     if (this.closed || addresses.join() === this.known[index]!.join()) return;
     this.known[index] = addresses;
+    this.tell();
+    this.onKnown();
+  }
+
+  private tell(): void {
     this.onChange(
       this.servers.flatMap(({ port }, i) => this.known[i]!.map((address) => ({ address, port }))),
     );

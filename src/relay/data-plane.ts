@@ -37,7 +37,8 @@ const post = (message: FromWorker): void => port.postMessage(message);
 const log = new WorkerLog(plan.verbose, (level, text) => post({ type: 'log', level, text }));
 const context = buildContext();
 const upstreams = new Upstreams();
-startListeners();
+const listeners = createListeners();
+if (plan.command === 'ss-server') startListeners();
 post({ type: 'ready' });
 runReactor(context.reactor, plan.control, port, (message) => onMessage(message as ToWorker));
 
@@ -76,18 +77,23 @@ function buildContext(): RelayContext {
   };
 }
 
-function startListeners(): void {
+function createListeners(): Listener[] {
   const server =
     plan.command === 'ss-server' ? new Server(context, new SaltFilter(randomBytes(8))) : undefined;
   const target = plan.tproxy ? tproxyTarget : redirectTarget;
-  for (const { fd, port: listenPort, tos } of plan.listeners) {
-    const redir = server ?? new Redir(context, upstreams, target, listenPort, tos);
-    new Listener(context, fd, (client, address) => redir.onConnection(client, address)).start();
-  }
+  return plan.listeners.map(({ fd, port: listenPort, tos }) => {
+    const relay = server ?? new Redir(context, upstreams, target, listenPort, tos);
+    return new Listener(context, fd, (client, address) => relay.onConnection(client, address));
+  });
+}
+
+function startListeners(): void {
+  for (const listener of listeners.splice(0)) listener.start();
 }
 
 function onMessage(message: ToWorker): void {
   if (message.type === 'resolved') return context.names.answer(message.id, message.resolution);
   const endpoints = message.servers.map((server) => Endpoint.parse(server.address, server.port));
   upstreams.set(endpoints.filter((endpoint) => endpoint !== undefined));
+  startListeners(); // ss-redir accepts once it knows where to go; earlier clients wait in the kernel's queue
 }

@@ -5,6 +5,7 @@
 export type LogLevel = 'error' | 'info' | 'debug';
 
 const linesPerSecond = 200;
+const verboseLinesPerSecond = 5000;
 
 export class WorkerLog {
   readonly verbose: boolean;
@@ -34,7 +35,7 @@ export class WorkerLog {
   private write(level: LogLevel, text: string): void {
     const nowMs = Date.now();
     if (nowMs - this.secondStartMs >= 1000 || nowMs < this.secondStartMs) this.nextSecond(nowMs);
-    if (this.lines++ < linesPerSecond) this.post(level, text);
+    if (this.lines++ < (this.verbose ? verboseLinesPerSecond : linesPerSecond)) this.post(level, text);
     else this.suppressed++;
   }
 
