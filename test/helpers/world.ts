@@ -172,6 +172,21 @@ export class World {
     await service.stop();
   }
 
+  /**
+   * The descriptors of a program at rest: a worker may still be opening its own when the port listens, since the main
+   * thread made the listener.
+   */
+  async restingFds(service: Service): Promise<number> {
+    let fds = service.usage().fds;
+    for (let unchanged = 0; unchanged < 10; unchanged++) {
+      await delay(20);
+      const now = service.usage().fds;
+      if (now !== fds) unchanged = 0;
+      fds = now;
+    }
+    return fds;
+  }
+
   /** Waits until `isTrue`, asking again and again; false if it did not become true within `ms`. */
   async settles(isTrue: () => boolean, ms = 1000): Promise<boolean> {
     const deadline = Date.now() + ms;

@@ -61,7 +61,7 @@ describe('failover', { skip: whySkipped() }, () => {
   test('kill -9 of ss-server during 10 downloads ends them at once and frees their descriptors', async () => {
     const server = await world.startServer('debian');
     const redir = await world.startRedir('ours', 'redirect');
-    const fds = redir.usage().fds;
+    const fds = await world.restingFds(redir);
     const target = { host: origins.ipv4, port: originPorts.transfer };
     const clients = await world.client.connectMany(target, 10);
     for (const client of clients) await client.write('3000000000 0\n');

@@ -34,7 +34,7 @@ describe('loops', { skip: whySkipped() }, () => {
         await world.startServer('debian');
         redir = await world.startRedir('ours', mode);
         await unguardListener(world.bed.gateway);
-        fds = redir.usage().fds;
+        fds = await world.restingFds(redir);
       });
       after(() => world.reset());
       afterEach(() => world.client.call('clear', undefined));
@@ -96,7 +96,7 @@ describe('loops', { skip: whySkipped() }, () => {
       const router = new Agent(world.bed.gateway.name);
       t.after(() => router.stop());
 
-      const fds = redir.usage().fds;
+      const fds = await world.restingFds(redir);
       const client = await router.connect({ host: origins.ipv4, port: originPorts.manual });
       await client.write('x');
       const origin = await world.origin.accept(originPorts.manual);
@@ -122,7 +122,7 @@ describe('loops', { skip: whySkipped() }, () => {
     await world.bed.gateway.run('nft', ['-f', '-'], { input: loop });
     t.after(() => world.bed.gateway.run('nft', ['delete', 'table', 'inet', 'loop'], { reject: false }));
 
-    const fds = redir.usage().fds;
+    const fds = await world.restingFds(redir);
     const client = await world.client.connect({ host: origins.ipv4, port: originPorts.banner });
     const cpu = await cpuSeconds(redir.pid, () => delay(2000));
     assert.ok(redir.usage().fds <= fds + 20, `${redir.usage().fds - fds} more descriptors`);

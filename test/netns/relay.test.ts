@@ -114,7 +114,7 @@ describe('relay', { skip: whySkipped() }, () => {
       });
 
       test('a connection to a closed port ends at once and leaves no descriptor', async () => {
-        const fds = redir.usage().fds + server.usage().fds;
+        const fds = (await world.restingFds(redir)) + (await world.restingFds(server));
         const client = await connect(originPorts.closed);
         await client.write('x');
         const { ended, closed, bytes, lifeMs } = await client.wait({ ended: true, closed: true });

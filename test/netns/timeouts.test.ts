@@ -30,7 +30,7 @@ describe('timeouts', { skip: whySkipped() }, () => {
       afterEach(() => world.client.call('clear', undefined));
 
       test('half-closed pairs without traffic are closed on both sides', async () => {
-        const fds = [redir.usage().fds, server.usage().fds] as const;
+        const fds = [await world.restingFds(redir), await world.restingFds(server)] as const;
         const clients = await world.client.connectMany({ host: origins.ipv4, port: originPorts.silent }, 50);
         await Promise.all(clients.map((client) => client.end()));
         const ends = await Promise.all(clients.map((client) => client.wait({ ended: true }, limitMs + late)));
@@ -75,7 +75,7 @@ describe('timeouts', { skip: whySkipped() }, () => {
       });
 
       test('a client that vanished is given up after the idle limit', async (t) => {
-        const fds = redir.usage().fds;
+        const fds = await world.restingFds(redir);
         const client = await world.client.connect({ host: origins.ipv4, port: originPorts.echo });
         await client.write('x');
         await client.wait({ bytes: 1 });
