@@ -115,11 +115,13 @@ export class Scene {
     await this.#startOurs(internet, 'ss-server', [], serverPort);
   }
 
-  #startOurs(netns: Netns, command: string, flags: string[], listen: number): Promise<Service> {
+  async #startOurs(netns: Netns, command: string, flags: string[], listen: number): Promise<Service> {
     const file = this.#writeConfig();
     const onOutput = splitLines((line) => this.#onLog(`${command}: ${line}`));
     const args = [join(binaries, `${command}.js`), '-c', file, ...flags];
-    return netns.start(process.execPath, args, { listen, label: command, onOutput });
+    const service = await netns.start(process.execPath, args, { listen, label: command, onOutput });
+    await service.waitForOutput(/listening at/); // said when it is ready; the port is open a little earlier
+    return service;
   }
 
   #writeConfig(): string {
