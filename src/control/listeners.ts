@@ -15,6 +15,7 @@ const fastOpenQueue = 5;
 interface Place {
   endpoint: Endpoint;
   tos: number;
+  ipv6Only?: boolean;
 }
 
 /**
@@ -24,6 +25,7 @@ interface Place {
  */
 export async function openListeners(config: Config, dns: Dns): Promise<ListenerPlan[][]> {
   const places = config.command === 'ss-redir' ? redirPlaces(config) : await serverPlaces(config, dns);
+  leaveIpv4ToItsOwn(places);
   const reusePort = config.reusePort || config.workers > 1;
   if (reusePort && !config.reusePort) for (const place of places) probe(config, place);
   return Array.from({ length: config.workers }, () =>
@@ -53,6 +55,16 @@ async function serverPlaces(config: Config, dns: Dns): Promise<Place[]> {
   return places;
 }
 
+/** Files for shadowsocks-libev often list both `::` and `0.0.0.0`: then `::` must not take the port for both. */
+function leaveIpv4ToItsOwn(places: Place[]): void {
+  for (const place of places) {
+    const { endpoint } = place;
+    place.ipv6Only =
+      endpoint.host === '::' &&
+      places.some(({ endpoint: other }) => other.host === '0.0.0.0' && other.port === endpoint.port);
+  }
+}
+
 async function firstAddress(host: string, dns: Dns): Promise<string> {
   try {
     return (await dns.resolve(host)).addresses[0]!;
@@ -66,9 +78,10 @@ function probe(config: Config, place: Place): void {
   close(open(config, place, false));
 }
 
-function open(config: Config, { endpoint }: Place, reusePort: boolean): number {
+function open(config: Config, { endpoint, ipv6Only = false }: Place, reusePort: boolean): number {
   const options: ListenOptions = {
     transparent: config.tcpTproxy,
+    ipv6Only,
     reusePort,
     mptcp: config.command === 'ss-server' && config.mptcp,
     fastOpenQueue: config.command === 'ss-server' && config.fastOpen ? fastOpenQueue : 0,

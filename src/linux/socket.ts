@@ -25,6 +25,8 @@ const sockaddr = new SockaddrBlock();
 export interface ListenOptions {
   /** Accept connections to foreign addresses (TPROXY). */
   transparent?: boolean;
+  /** `::` without IPv4: another socket serves that. */
+  ipv6Only?: boolean;
   reusePort?: boolean;
   mptcp?: boolean;
   /** Queue length of TCP Fast Open, 0 for none. */
@@ -48,7 +50,7 @@ export function listenTcp(endpoint: Endpoint, options: ListenOptions = {}): numb
   try {
     sockopt.setReuseAddress(fd);
     if (options.reusePort) sockopt.setReusePort(fd);
-    if (ipv6) sockopt.setIpv6Only(fd, false);
+    if (ipv6) sockopt.setIpv6Only(fd, options.ipv6Only === true);
     if (options.transparent) sockopt.setTransparent(fd, ipv6);
     if (options.mark) sockopt.setMark(fd, options.mark);
     if (options.sendBuffer) sockopt.setSendBuffer(fd, options.sendBuffer);
