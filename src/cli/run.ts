@@ -44,7 +44,7 @@ async function serve(config: Config, log: Logger): Promise<void> {
   if (config.nofile !== undefined) applyDescriptorLimit(config.nofile, (text) => log.warn(text));
   const { nameservers, ipv6First, maxDnsQueries } = config;
   const dns = new Dns({ nameservers, ipv6First, maxQueries: maxDnsQueries });
-  const listeners = await openListeners(config, dns);
+  const listeners = await openListeners(config, dns, (text) => log.warn(text));
   const maxConnections = connectionLimit(config.maxConnections, (text) => log.warn(text));
   const supervisor = new Supervisor(dns, {
     onLog: (level, text) => log.write(level, text),

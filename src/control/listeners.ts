@@ -23,14 +23,18 @@ interface Place {
  *
  * @throws {UsageError} that names address, port and what to do.
  */
-export async function openListeners(config: Config, dns: Dns): Promise<ListenerPlan[][]> {
+export async function openListeners(
+  config: Config,
+  dns: Dns,
+  warn: (text: string) => void,
+): Promise<ListenerPlan[][]> {
   const places = config.command === 'ss-redir' ? redirPlaces(config) : await serverPlaces(config, dns);
   leaveIpv4ToItsOwn(places);
   const reusePort = config.reusePort || config.workers > 1;
-  if (reusePort && !config.reusePort) for (const place of places) probe(config, place);
+  if (reusePort && !config.reusePort) for (const place of places) probe(config, place, warn);
   return Array.from({ length: config.workers }, () =>
     places.map((place) => ({
-      fd: open(config, place, reusePort),
+      fd: open(config, place, reusePort, warn),
       port: place.endpoint.port,
       tos: place.tos,
     })),
@@ -74,11 +78,16 @@ async function firstAddress(host: string, dns: Dns): Promise<string> {
 }
 
 /** The sockets of a group would join whoever else listens with SO_REUSEPORT: find out with one that does not. */
-function probe(config: Config, place: Place): void {
-  close(open(config, place, false));
+function probe(config: Config, place: Place, warn: (text: string) => void): void {
+  close(open(config, place, false, warn));
 }
 
-function open(config: Config, { endpoint, ipv6Only = false }: Place, reusePort: boolean): number {
+function open(
+  config: Config,
+  { endpoint, ipv6Only = false }: Place,
+  reusePort: boolean,
+  warn: (text: string) => void,
+): number {
   const options: ListenOptions = {
     transparent: config.tcpTproxy,
     ipv6Only,
@@ -90,7 +99,7 @@ function open(config: Config, { endpoint, ipv6Only = false }: Place, reusePort: 
     receiveBuffer: config.tcpIncomingRcvbuf,
   };
   try {
-    return listenTcp(endpoint, options);
+    return listenTcp(endpoint, options, warn);
   } catch (error) {
     if (!(error instanceof SyscallError)) throw error;
     throw new UsageError(explain(error, endpoint), { cause: error });

@@ -15,8 +15,18 @@ export const {
   EPROTO,
   ENOENT,
 } = constants.errno;
-export const { EADDRINUSE, EADDRNOTAVAIL, EACCES, EPERM, ENOTCONN, EAFNOSUPPORT, ENOPROTOOPT, ECONNREFUSED } =
-  constants.errno;
+export const {
+  EADDRINUSE,
+  EADDRNOTAVAIL,
+  EACCES,
+  EPERM,
+  ENOTCONN,
+  EAFNOSUPPORT,
+  ENOPROTOOPT,
+  ECONNREFUSED,
+  EINVAL,
+  EPROTONOSUPPORT,
+} = constants.errno;
 export const { ECONNRESET, ETIMEDOUT, EPIPE } = constants.errno;
 
 const names = new Map<number, string>();

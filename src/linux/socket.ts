@@ -1,6 +1,7 @@
 /** TCP sockets: listening, connecting, and where an accepted connection was going before the firewall sent it here. */
 import { errno } from './ffi.js';
-import { EINPROGRESS, ENOENT, syscallError } from './errno.js';
+import { SyscallError } from '../errors.js';
+import { EINPROGRESS, EINVAL, ENOENT, ENOPROTOOPT, EPROTONOSUPPORT, syscallError } from './errno.js';
 import * as libc from './libc.js';
 import { AF_INET, AF_INET6, Endpoint, SockaddrBlock } from './sockaddr.js';
 import * as sockopt from './sockopt.js';
@@ -19,6 +20,9 @@ export const SHUT_WR = 1; // include/linux/net.h
 
 /** As many as net.core.somaxconn allows; the kernel cuts it to that. */
 const backlog = 65535;
+
+/** What socket(IPPROTO_MPTCP) says where MPTCP is switched off, not built in, or unknown (before Linux 5.6). */
+const noMptcp: ReadonlySet<number> = new Set([ENOPROTOOPT, EPROTONOSUPPORT, EINVAL]);
 
 const sockaddr = new SockaddrBlock();
 
@@ -44,9 +48,13 @@ export interface ListenOptions {
  *
  * @throws {SyscallError} EADDRINUSE, EADDRNOTAVAIL, EACCES for bind; EPERM for the transparent option and the mark.
  */
-export function listenTcp(endpoint: Endpoint, options: ListenOptions = {}): number {
+export function listenTcp(
+  endpoint: Endpoint,
+  options: ListenOptions = {},
+  onLacking: (text: string) => void = () => {},
+): number {
   const ipv6 = !endpoint.isIpv4;
-  const fd = openSocket(ipv6 ? AF_INET6 : AF_INET, options.mptcp === true);
+  const fd = openSocketFor(endpoint, options, onLacking);
   try {
     sockopt.setReuseAddress(fd);
     if (options.reusePort) sockopt.setReusePort(fd);
@@ -96,14 +104,19 @@ export interface ConnectOptions {
 }
 
 /**
- * Begins to connect: epoll tells when it is done, `takeSocketError` how.
+ * Begins to connect: epoll tells when it is done, `takeSocketError` how. What `options` asks for and this kernel lacks
+ * (Fast Open, Multipath TCP) is switched off in them, and told once: the connection is made without.
  *
  * @throws {SyscallError} of socket(), an option, or connect() where it fails at once (ENETUNREACH, EMFILE …).
  */
-export function connectTcp(endpoint: Endpoint, options: ConnectOptions): number {
-  const fd = openSocket(endpoint.isIpv4 ? AF_INET : AF_INET6, options.mptcp);
+export function connectTcp(
+  endpoint: Endpoint,
+  options: ConnectOptions,
+  onLacking: (text: string) => void = () => {},
+): number {
+  const fd = openSocketFor(endpoint, options, onLacking);
   try {
-    applyConnectOptions(fd, endpoint, options);
+    applyConnectOptions(fd, endpoint, options, onLacking);
     if (libc.connect(fd, sockaddr.address, sockaddr.write(endpoint)) !== 0) {
       const number = errno();
       if (number !== EINPROGRESS) throw syscallError(`connect(${endpoint})`, number);
@@ -115,14 +128,40 @@ export function connectTcp(endpoint: Endpoint, options: ConnectOptions): number 
   }
 }
 
-function applyConnectOptions(fd: number, endpoint: Endpoint, options: ConnectOptions): void {
+/** Switches `options.mptcp` off where this kernel has none. */
+function openSocketFor(
+  endpoint: Endpoint,
+  options: { mptcp?: boolean },
+  onLacking: (text: string) => void,
+): number {
+  const family = endpoint.isIpv4 ? AF_INET : AF_INET6;
+  if (!options.mptcp) return openSocket(family, false);
+  try {
+    return openSocket(family, true);
+  } catch (error) {
+    if (!(error instanceof SyscallError) || !noMptcp.has(error.errno)) throw error;
+    options.mptcp = false;
+    onLacking(`no Multipath TCP in this kernel (${error.message}; net.mptcp.enabled): going on without`);
+    return openSocket(family, false);
+  }
+}
+
+function applyConnectOptions(
+  fd: number,
+  endpoint: Endpoint,
+  options: ConnectOptions,
+  onLacking: (text: string) => void,
+): void {
   const ipv6 = !endpoint.isIpv4;
   if (options.mark !== 0) sockopt.setMark(fd, options.mark);
   if (options.interface !== undefined) sockopt.bindToDevice(fd, options.interface);
   if (options.sendBuffer !== 0) sockopt.setSendBuffer(fd, options.sendBuffer);
   if (options.receiveBuffer !== 0) sockopt.setReceiveBuffer(fd, options.receiveBuffer);
   if (options.tos !== 0) sockopt.setTrafficClass(fd, options.tos, ipv6);
-  if (options.fastOpen && !sockopt.setFastOpenConnect(fd)) options.fastOpen = false; // this kernel has it off
+  if (options.fastOpen && !sockopt.setFastOpenConnect(fd)) {
+    options.fastOpen = false;
+    onLacking('TCP Fast Open is switched off in this kernel (net.ipv4.tcp_fastopen): connecting without');
+  }
   sockopt.setResetOnClose(fd, true);
   sockopt.setNoDelay(fd, true);
   sockopt.setKeepAlive(fd);

@@ -83,7 +83,7 @@ export class Dial implements EventHandler, Deadlined {
       const isLast = this.attempt === this.endpoints.length - 1;
       this.attemptDueMs = isLast ? this.giveUpMs : Math.min(this.giveUpMs, reactor.nowMs + attemptMs);
       try {
-        this.fd = connectTcp(endpoint, this.options);
+        this.fd = connectTcp(endpoint, this.options, (lacking) => this.context.log.error(lacking));
       } catch (error) {
         if (!(error instanceof SyscallError)) throw error;
         reason = error.message;

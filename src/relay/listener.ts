@@ -64,7 +64,10 @@ export class Listener implements EventHandler, Deadlined {
 
   private pauseForRoom(): void {
     const { limits, log } = this.context;
-    log.error(`${limits.open} connections, the limit: new ones wait until some end (--max-connections, -n)`);
+    log.limited(
+      'full',
+      `${limits.open} connections, the limit: new ones wait until some end (--max-connections, -n)`,
+    );
     this.pause();
     limits.whenRoom(() => this.resume());
   }

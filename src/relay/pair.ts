@@ -31,8 +31,11 @@ import type { RelayContext } from './context.js';
 const batchesPerEvent = 4;
 
 export interface PairEvents {
-  /** Both sockets are closed. `reason` is undefined when both directions ended in order. */
-  onClosed(reason: string | undefined): void;
+  /**
+   * Both sockets are closed. `reason` is undefined when both directions ended in order; `answered` tells whether the far
+   * side ever sent a byte.
+   */
+  onClosed(reason: string | undefined, answered: boolean): void;
   /**
    * The cipher leg brought what is no stream of ours; the pair is over and its plain leg reset. The cipher leg is still
    * open, out of the reactor, and whoever is called owns it now.
@@ -443,14 +446,14 @@ export class Pair implements Deadlined {
     this.leave();
     closeOrderly(this.plain.fd);
     closeOrderly(this.cipher.fd);
-    this.events.onClosed(undefined);
+    this.events.onClosed(undefined, this.answered);
   }
 
   private fail(reason: string): void {
     this.leave();
     closeReset(this.plain.fd);
     closeReset(this.cipher.fd);
-    this.events.onClosed(reason);
+    this.events.onClosed(reason, this.answered);
   }
 
   private forged(error: ProtocolError): void {

@@ -78,7 +78,7 @@ export class Redir {
       return target;
     } catch (error) {
       if (!(error instanceof SyscallError)) throw error;
-      this.context.log.error(`refused ${client}: no original destination: ${error.message}`);
+      this.context.log.limited('no target', `refused ${client}: no original destination: ${error.message}`);
       return undefined;
     }
   }
@@ -109,6 +109,7 @@ class RedirConnection implements DialEvents, PairEvents {
   private readonly client: Endpoint;
   private readonly target: Endpoint;
   private readonly acceptedMs: number;
+  private server: Endpoint | undefined;
 
   constructor(
     context: RelayContext,
@@ -140,7 +141,10 @@ class RedirConnection implements DialEvents, PairEvents {
   }
 
   onAllFailed(reason: string): void {
-    this.context.log.error(`${this.client} -> ${this.target}: no server could be reached: ${reason}`);
+    this.context.log.limited(
+      'no server',
+      `${this.client} -> ${this.target}: no server could be reached: ${reason}`,
+    );
     closeReset(this.clientFd);
     this.context.limits.leave();
   }
@@ -148,7 +152,8 @@ class RedirConnection implements DialEvents, PairEvents {
   onConnected(serverFd: number, server: Endpoint): void {
     const { context, target } = this;
     const { backend, method, masterKey, log } = context;
-    this.upstreams.succeeded(server);
+    this.server = server;
+    if (!this.options.fastOpen) this.upstreams.succeeded(server);
     if (log.verbose) log.debug(`${this.client} -> ${target} by ${server}`);
     const header = writeIpAddress(target.address, target.port);
     const pair = new Pair(
@@ -174,8 +179,11 @@ class RedirConnection implements DialEvents, PairEvents {
     limits.leave();
   }
 
-  onClosed(reason: string | undefined): void {
-    const { log, limits } = this.context;
+  onClosed(reason: string | undefined, answered: boolean): void {
+    const { log, limits, reactor } = this.context;
+    // With Fast Open the connection stood on paper only when the pair began: here is where a dead server shows.
+    if (this.options.fastOpen && reason !== undefined && !answered)
+      this.upstreams.failed(this.server!, reactor.nowMs);
     if (log.verbose) log.debug(`${this.client} -> ${this.target}: ${reason ?? 'ended'}`);
     limits.leave();
   }

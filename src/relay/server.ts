@@ -87,7 +87,7 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
     const target = source === undefined ? undefined : (this.opened ?? blocks.lease());
     if (source === undefined || target === undefined) {
       if (source !== undefined) blocks.release(source);
-      this.context.log.error(`refused ${this.client}: no buffer is free`);
+      this.context.log.limited('buffers', `refused ${this.client}: no buffer is free`);
       return this.close(closeReset);
     }
     const from = this.partialSize;

@@ -6,6 +6,7 @@ export type LogLevel = 'error' | 'info' | 'debug';
 
 const linesPerSecond = 200;
 const verboseLinesPerSecond = 5000;
+const limitedMs = 2000;
 
 export class WorkerLog {
   readonly verbose: boolean;
@@ -13,6 +14,8 @@ export class WorkerLog {
   private secondStartMs = 0;
   private lines = 0;
   private suppressed = 0;
+  /** By kind: there are only as many as there are places in the code. */
+  private readonly kinds = new Map<string, { shownMs: number; suppressed: number }>();
 
   constructor(verbose: boolean, post: (level: LogLevel, text: string) => void) {
     this.verbose = verbose;
@@ -25,6 +28,20 @@ export class WorkerLog {
 
   info(text: string): void {
     this.write('info', text);
+  }
+
+  /** An error that may come again and again: one line of a kind every few seconds, with the number left out between. */
+  limited(kind: string, text: string): void {
+    const nowMs = performance.now();
+    const last = this.kinds.get(kind);
+    if (last !== undefined && nowMs - last.shownMs < limitedMs) {
+      last.suppressed++;
+      return;
+    }
+    this.kinds.set(kind, { shownMs: nowMs, suppressed: 0 });
+    const more =
+      last !== undefined && last.suppressed > 0 ? ` (and ${last.suppressed} more like it before)` : '';
+    this.error(text + more);
   }
 
   /** Per connection: ask `verbose` first where making the text costs something. */
