@@ -158,6 +158,11 @@ export class World {
       ...(waitForListen && { listen: port }),
     });
     this.#services.add(service);
+    void service.exited.then(({ code, signal }) => {
+      const expected = !this.#services.has(service) || signal === 'SIGKILL'; // stopped by us, or killed by the test
+      if (!expected)
+        console.log(`${service.label} ended (${signal ?? code}):\n${service.output.slice(-2000)}`);
+    });
     return service;
   }
 

@@ -43,13 +43,16 @@ describe('loops', { skip: whySkipped() }, () => {
         for (const side of ['gatewayLan', 'gatewayWan'] as const) {
           test(`${family}: a connection to the listening port of ${side} is closed at once`, async () => {
             const logged = redir.output.length;
-            const client = await world.client.connect({ host: addresses[side][family], port: redirPort });
-            await client.write('hello').catch(() => {});
-            const { ended, closed, bytes, lifeMs } = await client.wait({ ended: true, closed: true });
-            assert.ok(ended || closed, 'still open');
-            assert.equal(bytes, 0);
-            assert.ok(lifeMs < promptMs, `closed after ${lifeMs} ms`);
-            await client.destroy();
+            const target = { host: addresses[side][family], port: redirPort };
+            const client = await world.client.connect(target).catch(acceptReset);
+            if (client) {
+              await client.write('hello').catch(() => {});
+              const { ended, closed, bytes, lifeMs } = await client.wait({ ended: true, closed: true });
+              assert.ok(ended || closed, 'still open');
+              assert.equal(bytes, 0);
+              assert.ok(lifeMs < promptMs, `closed after ${lifeMs} ms`);
+              await client.destroy();
+            }
 
             await delay(200); // what a loop would need to grow
             assert.equal(redir.usage().fds, fds);
@@ -131,3 +134,8 @@ describe('loops', { skip: whySkipped() }, () => {
     await client.destroy();
   });
 });
+
+/** The reset may be there before Node has looked at the connection that the kernel made. */
+function acceptReset(error: Error): undefined {
+  assert.match(error.message, /^ECONNRESET/);
+}
