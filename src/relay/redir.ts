@@ -59,7 +59,7 @@ export class Redir {
 
   onConnection(fd: number, client: Endpoint): void {
     const target = this.learnTarget(fd, client);
-    if (target !== undefined && !this.isLoop(client, target)) {
+    if (target !== undefined) {
       new RedirConnection(this.context, this.upstreams, this.connectOptions, fd, client, target).start();
       return;
     }
@@ -67,6 +67,7 @@ export class Redir {
     this.context.limits.leave();
   }
 
+  /** Where the client was going; undefined when it must not be relayed. Both questions want system calls, which may fail. */
   private learnTarget(fd: number, client: Endpoint): Endpoint | undefined {
     try {
       const target = this.target(fd, client);
@@ -75,10 +76,10 @@ export class Redir {
           `refused ${client}: it was not sent here by a REDIRECT rule, so it has no target`,
         );
       }
-      return target;
+      return target === undefined || this.isLoop(client, target) ? undefined : target;
     } catch (error) {
       if (!(error instanceof SyscallError)) throw error;
-      this.context.log.limited('no target', `refused ${client}: no original destination: ${error.message}`);
+      this.context.log.limited('no target', `refused ${client}: its target is not known: ${error.message}`);
       return undefined;
     }
   }
