@@ -12,7 +12,7 @@ import { closeReset, type ConnectOptions, connectTcp } from '../linux/socket.js'
 import { takeSocketError } from '../linux/sockopt.js';
 import type { RelayContext } from './context.js';
 
-/** How long one endpoint may be silent when there is another to try. */
+/** How long one endpoint may be silent at most when there is another to try. */
 const attemptMs = 3000;
 
 export interface DialEvents {
@@ -80,8 +80,7 @@ export class Dial implements EventHandler, Deadlined {
       this.attempt++;
       const endpoint = this.endpoints[this.attempt];
       if (endpoint === undefined || reactor.nowMs >= this.giveUpMs) return this.events.onAllFailed(reason);
-      const isLast = this.attempt === this.endpoints.length - 1;
-      this.attemptDueMs = isLast ? this.giveUpMs : Math.min(this.giveUpMs, reactor.nowMs + attemptMs);
+      this.attemptDueMs = reactor.nowMs + this.fairShareMs();
       try {
         this.fd = connectTcp(endpoint, this.options, (lacking) => this.context.log.error(lacking));
       } catch (error) {
@@ -94,6 +93,13 @@ export class Dial implements EventHandler, Deadlined {
       reactor.timers.set(this);
       return;
     }
+  }
+
+  /** The last endpoint has all the time that is left; the others leave as much for each behind them as they take. */
+  private fairShareMs(): number {
+    const leftMs = this.giveUpMs - this.context.reactor.nowMs;
+    const left = this.endpoints.length - this.attempt;
+    return left === 1 ? leftMs : Math.min(attemptMs, leftMs / left);
   }
 
   private attemptFailed(reason: string): void {
