@@ -86,7 +86,7 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
     const source = this.takePartial();
     const target = source === undefined ? undefined : (this.opened ?? blocks.lease());
     if (source === undefined || target === undefined) {
-      if (source !== undefined) blocks.release(source);
+      if (source !== undefined) this.partial = source; // close() gives it back; it may be there already
       this.context.log.limited('buffers', `refused ${this.client}: no buffer is free`);
       return this.close(closeReset);
     }
