@@ -2,6 +2,8 @@
 import type { Config } from '../config/config.js';
 import { masterKeyFromPassword } from '../crypto/keys.js';
 import { findMethod } from '../crypto/methods.js';
+import { randomBytes } from '../crypto/random.js';
+import { createSaltMemory } from '../crypto/replay.js';
 import type { ListenerPlan, Plan } from '../relay/plan.js';
 
 /** shadowsocks-libev's cap on a connect. */
@@ -15,12 +17,14 @@ export function planWorkers(
   const method = findMethod(config.method)!;
   const masterKey =
     config.key?.subarray(0, method.keySize) ?? masterKeyFromPassword(config.password!, method.keySize);
+  const salts = config.command === 'ss-server' ? createSaltMemory(randomBytes(8)) : undefined;
   return listeners.map((own) => ({
     command: config.command,
     listeners: own,
     tproxy: config.tcpTproxy,
     methodName: method.name,
     masterKey,
+    salts,
     timeouts: {
       connectMs: Math.min(maxConnectSeconds, config.timeoutSeconds) * 1000,
       halfOpenMs: config.timeoutSeconds * 1000,

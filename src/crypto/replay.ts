@@ -1,45 +1,74 @@
 /**
  * Which salts ss-server has seen, so that a recorded stream sent again is refused (2017 AEAD; the 2022 edition has
- * timestamps and an exact memory of its own).
+ * timestamps and an exact memory of its own). The kernel spreads connections over the workers, so they all look into one
+ * memory, which the main thread makes.
  *
  * Remembered are 64-bit fingerprints, in two generations: when the younger one has `capacity` of them it becomes the
  * elder, and the elder is forgotten. So the last `capacity` salts are known for certain, at most twice as many are kept, and
  * a new salt is mistaken for an old one once in 2^64 / 2 capacity times: 10^-13 at a million. A Bloom filter would need a
- * quarter of the memory and all of it from the start; this grows with the connections, from 4 KiB to 32 MiB.
+ * quarter of the memory and all of it from the start; this grows with the connections, from 10 KiB to 32 MiB.
  */
+import { createTableMemory, FingerprintTable, parts, type TableMemory } from './fingerprint-table.js';
+import { SharedLock } from './shared-lock.js';
+
 /** As shadowsocks-libev remembers on a server. */
 const defaultCapacity = 1_000_000;
 
-/** A generation is cut in parts that grow one by one: no single call ever moves more than 25,000 fingerprints. */
-const parts = 64;
+/** Can be given to another thread: every filter made from it is the same filter. */
+export interface SaltMemory {
+  readonly seed: Uint8Array;
+  readonly capacity: number;
+  /** Three words: the lock, which table is the younger generation (0 or 1), how many fingerprints that has. */
+  readonly state: SharedArrayBuffer;
+  readonly tables: readonly [TableMemory, TableMemory];
+}
+
+const youngAt = 1;
+const sizeAt = 2;
+
+/**
+ * @param seed 8 random bytes: the key of the fingerprint, lest a client that has the password choose salts that crowd one
+ *   place of a table.
+ */
+export function createSaltMemory(seed: Uint8Array, capacity: number = defaultCapacity): SaltMemory {
+  if (seed.length !== 8) throw new RangeError(`seed of ${seed.length} bytes, expected 8`);
+  const maxSlots = slotsOfPart(capacity);
+  const tables = [createTableMemory(maxSlots), createTableMemory(maxSlots)] as const;
+  return { seed, capacity, state: new SharedArrayBuffer(3 * 4), tables };
+}
+
+/** Room, three quarters full, for a part's share and ten standard deviations more. */
+function slotsOfPart(capacity: number): number {
+  const share = capacity / parts;
+  const most = share + 10 * Math.sqrt(share) + 10;
+  return Math.max(8, 2 ** Math.ceil(Math.log2((most * 4) / 3)));
+}
 
 export class SaltFilter {
   private readonly capacity: number;
   private readonly key: readonly [number, number];
-  private current = newGeneration();
-  private previous: FingerprintSet[] | undefined;
-  private size = 0;
+  private readonly lock: SharedLock;
+  private readonly state: Uint32Array;
+  private readonly tables: readonly [FingerprintTable, FingerprintTable];
 
-  /**
-   * @param seed 8 random bytes: the key of the fingerprint, lest a client that has the password choose salts that crowd one
-   *   place of a table.
-   */
-  constructor(seed: Uint8Array, capacity: number = defaultCapacity) {
-    if (seed.length !== 8) throw new RangeError(`seed of ${seed.length} bytes, expected 8`);
+  /** @param patienceMs how long another thread may hold the memory before it counts as dead. */
+  constructor({ seed, capacity, state, tables }: SaltMemory, patienceMs?: number) {
     this.capacity = capacity;
     this.key = [wordAt(seed, 0), wordAt(seed, 4)];
+    this.lock = new SharedLock(new Int32Array(state, 0, 1), patienceMs);
+    this.state = new Uint32Array(state);
+    this.tables = [new FingerprintTable(tables[0]), new FingerprintTable(tables[1])];
   }
 
-  /** True for a salt that is new, and from now on is not: check and insertion are one step. */
+  /** True for a salt that is new, and from now on is not, for no thread: check and insertion are one step. */
   accept(salt: Uint8Array): boolean {
     fingerprint(salt, this.key);
-    const { high, low } = result;
-    const part = high >>> 26; // the highest 6 bits: one of 64
-    if (this.previous?.[part]!.has(high, low)) return false;
-    if (!this.current[part]!.add(high, low)) return false;
-    this.size += 1;
-    if (this.size >= this.capacity) this.turn();
-    return true;
+    this.lock.acquire();
+    try {
+      return this.insert(result.high, result.low);
+    } finally {
+      this.lock.release();
+    }
   }
 
   /** Remembers a salt of ours, so that our own stream is refused when somebody sends it back to us. */
@@ -49,71 +78,34 @@ export class SaltFilter {
 
   /** Bytes of the tables. */
   get memory(): number {
-    return [...this.current, ...(this.previous ?? [])].reduce((sum, part) => sum + part.memory, 0);
+    return this.tables[0].bytes + this.tables[1].bytes;
   }
 
-  private turn(): void {
-    this.previous = this.current;
-    this.current = newGeneration();
-    this.size = 0;
-  }
-}
-
-function newGeneration(): FingerprintSet[] {
-  return Array.from({ length: parts }, () => new FingerprintSet());
-}
-
-/** Hash table with linear probing. Two words a slot; both 0 is an empty slot. */
-class FingerprintSet {
-  private words = new Uint32Array(2 * 8);
-  private size = 0;
-
-  get memory(): number {
-    return this.words.byteLength;
-  }
-
-  has(high: number, low: number): boolean {
-    const i = this.find(high, low);
-    return this.words[i] !== 0 || this.words[i + 1] !== 0;
-  }
-
-  /** False if it was there already. */
-  add(high: number, low: number): boolean {
-    if (this.has(high, low)) return false;
-    if (this.size * 8 >= this.words.length * 3) this.grow(); // three quarters of the slots
-    this.put(high, low);
-    this.size += 1;
+  private insert(high: number, low: number): boolean {
+    const young = this.younger();
+    if (this.tables[0].has(high, low) || this.tables[1].has(high, low)) return false;
+    if (!young.add(high, low)) {
+      this.turn(); // one part has ten deviations more than its share: never
+      this.younger().add(high, low);
+    }
+    this.state[sizeAt]! += 1;
+    if (this.state[sizeAt]! >= this.capacity) this.turn();
     return true;
   }
 
-  private put(high: number, low: number): void {
-    const i = this.find(high, low);
-    this.words[i] = high;
-    this.words[i + 1] = low;
+  private younger(): FingerprintTable {
+    return this.tables[this.state[youngAt]!]!;
   }
 
-  /** Index of the fingerprint's slot, or of the empty one where it belongs. There always is one. */
-  private find(high: number, low: number): number {
-    const { words } = this;
-    const mask = words.length - 1;
-    let i = (low << 1) & mask;
-    while (words[i] !== 0 || words[i + 1] !== 0) {
-      if (words[i] === high && words[i + 1] === low) return i;
-      i = (i + 2) & mask;
-    }
-    return i;
-  }
-
-  private grow(): void {
-    const old = this.words;
-    this.words = new Uint32Array(2 * old.length);
-    for (let i = 0; i < old.length; i += 2) {
-      if (old[i] !== 0 || old[i + 1] !== 0) this.put(old[i]!, old[i + 1]!);
-    }
+  /** The younger generation is the elder from now on; the elder's memory serves the new one. */
+  private turn(): void {
+    this.state[youngAt] = 1 - this.state[youngAt]!;
+    this.state[sizeAt] = 0;
+    this.younger().clear();
   }
 }
 
-/** What `fingerprint` found. Both 0 never happens: that stands for an empty slot. */
+/** What `fingerprint` found. A high word of 0 never happens: that stands for an empty slot. */
 const result = { high: 0, low: 0 };
 
 /** HalfSipHash-2-4 with 64 bits of output (Aumasson and Bernstein, appendix of the SipHash reference code). */

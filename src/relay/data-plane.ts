@@ -2,7 +2,6 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import { selectBackend } from '../crypto/aead.js';
 import { findMethod } from '../crypto/methods.js';
-import { randomBytes } from '../crypto/random.js';
 import { SaltFilter } from '../crypto/replay.js';
 import { BufferPool } from '../engine/pool.js';
 import { Reactor } from '../engine/reactor.js';
@@ -78,8 +77,7 @@ function buildContext(): RelayContext {
 }
 
 function createListeners(): Listener[] {
-  const server =
-    plan.command === 'ss-server' ? new Server(context, new SaltFilter(randomBytes(8))) : undefined;
+  const server = plan.command === 'ss-server' ? new Server(context, new SaltFilter(plan.salts!)) : undefined;
   const target = plan.tproxy ? tproxyTarget : redirectTarget;
   return plan.listeners.map(({ fd, port: listenPort, tos }) => {
     const relay = server ?? new Redir(context, upstreams, target, listenPort, tos);

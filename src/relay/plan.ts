@@ -1,4 +1,5 @@
 /** What the main thread gives a worker at its start, and what the two say to each other afterwards. */
+import type { SaltMemory } from '../crypto/replay.js';
 import type { WorkerControl } from '../engine/worker.js';
 import type { Timeouts } from './context.js';
 import type { Resolution } from './names.js';
@@ -19,6 +20,8 @@ export interface Plan {
   tproxy: boolean;
   methodName: string;
   masterKey: Uint8Array;
+  /** ss-server: the salts seen, one memory for all workers. */
+  salts: SaltMemory | undefined;
   timeouts: Timeouts;
   maxConnections: number;
   verbose: boolean;

@@ -5,7 +5,7 @@ import { selectBackend, type AeadBackend, type Sealer } from '../../src/crypto/a
 import { masterKeyFromPassword, sessionSubkey } from '../../src/crypto/keys.js';
 import { findMethod, methods, type Method } from '../../src/crypto/methods.js';
 import { nobleBackend } from '../../src/crypto/noble.js';
-import { SaltFilter } from '../../src/crypto/replay.js';
+import { createSaltMemory, SaltFilter } from '../../src/crypto/replay.js';
 import { ProtocolError, type ProtocolErrorCode } from '../../src/errors.js';
 import { Block } from '../../src/linux/memory.js';
 import { AeadStreamDecoder, AeadStreamEncoder } from '../../src/protocol/tcp-aead.js';
@@ -214,7 +214,7 @@ test('an address spread over several records comes out as one piece of payload',
 test('a repeated salt is refused at the first length, before any payload comes out', () => {
   for (const method of methods) {
     const key = randomBytes(method.keySize);
-    const filter = new SaltFilter(randomBytes(8));
+    const filter = new SaltFilter(createSaltMemory(randomBytes(8)));
     const accept = (salt: Uint8Array): boolean => filter.accept(salt);
     const stream = encodeRecords(encoder(openssl, method, key), [Buffer.from('text')]);
     assert.equal(decode(new AeadStreamDecoder(openssl, method, key, accept), [stream]).length, 4);
@@ -253,7 +253,7 @@ test('the salt is asked about once, with its bytes, and only after the first tag
 test('a replay filter that saw a forged stream still takes the honest one with the same salt', () => {
   const method = findMethod('chacha20-ietf-poly1305')!;
   const key = randomBytes(32);
-  const filter = new SaltFilter(randomBytes(8));
+  const filter = new SaltFilter(createSaltMemory(randomBytes(8)));
   const accept = (salt: Uint8Array): boolean => filter.accept(salt);
   const stream = encodeRecords(encoder(openssl, method, key), [Buffer.from('text')]);
   const forged = Uint8Array.from(stream);
