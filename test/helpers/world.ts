@@ -159,7 +159,7 @@ export class World {
     });
     this.#services.add(service);
     void service.exited.then(({ code, signal }) => {
-      const expected = !this.#services.has(service) || signal === 'SIGKILL'; // stopped by us, or killed by the test
+      const expected = !this.#services.has(service) || code === 0 || signal === 'SIGKILL'; // a test's own doing
       if (!expected)
         console.log(`${service.label} ended (${signal ?? code}):\n${service.output.slice(-2000)}`);
     });

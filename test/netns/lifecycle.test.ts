@@ -182,6 +182,14 @@ describe('lifecycle', { skip: whySkipped() }, () => {
     });
   });
 
+  test('ss-server listens on every address of a list: ["::0", "0.0.0.0"], a common one', async () => {
+    await world.startServer('ours', { config: { server: ['::0', '0.0.0.0'] } });
+    for (const host of [addresses.internet.ipv4, addresses.internet.ipv6]) {
+      const client = await world.client.connect({ host, port: serverPort });
+      await client.destroy();
+    }
+  });
+
   test('no password stands in the log of a running program', async () => {
     const server = await world.startServer('ours', { args: ['-v'] });
     const redir = await world.startRedir('ours', 'redirect', { args: ['-v'] });

@@ -64,8 +64,10 @@ describe('limits', { skip: whySkipped() }, () => {
 
     test('without privilege the hard limit stays, and the log says which value is in force', async (t) => {
       t.after(() => world.reset());
-      const prefix = ['prlimit', '--nofile=1024:2048', ...unprivileged];
-      const redir = await world.startRedir('ours', 'redirect', { args: ['-n', '4096'], prefix });
+      const redir = await world.startRedir('ours', 'redirect', {
+        config: { nofile: 4096, outbound_fwmark: 0 }, // a mark would need the capability too
+        prefix: ['prlimit', '--nofile=1024:2048', ...unprivileged],
+      });
       assert.equal(softLimit(redir.pid), 2048);
       await redir.waitForOutput(/2048/, 1000);
     });
@@ -73,6 +75,7 @@ describe('limits', { skip: whySkipped() }, () => {
 
   describe('connections that carry nothing cost no CPU', () => {
     const watchedMs = 4000;
+    const noise = 0.08; // seconds, 2 % of that: ticks of 10 ms, and interrupts that hit us; a spin takes all of it
 
     test('idle, stalled, half-closed, ended behind a full client, and dead', async (t) => {
       t.after(() => world.reset());
@@ -105,13 +108,13 @@ describe('limits', { skip: whySkipped() }, () => {
       }
       await delay(4000);
       const cpu = await cpuSeconds(redir.pid, () => delay(watchedMs));
-      assert.ok(cpu <= alone + 0.03, `${cpu} s of CPU in ${watchedMs} ms, ${alone} s without connections`);
+      assert.ok(cpu <= alone + noise, `${cpu} s of CPU in ${watchedMs} ms, ${alone} s without connections`);
 
       await world.bed.client.ip('link set c0 down');
       t.after(() => world.restoreClientLink());
       await delay(500);
       const dead = await cpuSeconds(redir.pid, () => delay(watchedMs));
-      assert.ok(dead <= alone + 0.03, `client gone: ${dead} s of CPU in ${watchedMs} ms`);
+      assert.ok(dead <= alone + noise, `client gone: ${dead} s of CPU in ${watchedMs} ms`);
       await world.restoreClientLink();
       await world.client.call('clear', undefined);
       await Promise.all(stalled);
