@@ -27,6 +27,14 @@ table inet witness {
 	}
 }`;
 
+export interface Connect {
+  /** Default: the client. */
+  from?: Netns;
+  uid?: number;
+  /** One of several that `from` has. */
+  address?: string;
+}
+
 export class Gateway {
   readonly testbed: Testbed;
   readonly #directory = mkdtempSync(join(tmpdir(), 'ss-redir-nft-'));
@@ -83,10 +91,13 @@ export class Gateway {
   }
 
   /** The greeting a TCP connection gets, or the errno it ends with. */
-  async connect(host: string, port = 80, options: { from?: Netns; uid?: number } = {}): Promise<string> {
-    const { from = this.testbed.client, uid } = options;
-    const settings = uid === undefined ? {} : { env: { PEER_UID: String(uid) } };
-    const { stdout } = await from.run(process.execPath, [peer, 'connect', host, String(port)], settings);
+  async connect(host: string, port = 80, options: Connect = {}): Promise<string> {
+    const { from = this.testbed.client, uid, address } = options;
+    const env = {
+      ...(uid === undefined ? {} : { PEER_UID: String(uid) }),
+      ...(address === undefined ? {} : { PEER_FROM: address }),
+    };
+    const { stdout } = await from.run(process.execPath, [peer, 'connect', host, String(port)], { env });
     return stdout;
   }
 

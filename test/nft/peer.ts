@@ -1,7 +1,8 @@
 // Programs that run inside a namespace: `node peer.js listen PORT...` greets every TCP connection with the address it
 // comes from, `node peer.js connect HOST PORT` prints the greeting or the errno. `listen-udp PORT` prints what arrives,
 // `send-udp HOST PORT` sends one datagram, to a broadcast address too. `hold HOST PORT` sends a line every 20 ms until
-// the connection breaks and prints why it ended. With PEER_UID set it runs as that user.
+// the connection breaks and prints why it ended. PEER_UID is the user to run as, PEER_FROM the address to
+// connect from.
 import dgram from 'node:dgram';
 import net from 'node:net';
 
@@ -15,7 +16,8 @@ if (mode === 'listen') {
 }
 
 if (mode === 'connect') {
-  const socket = net.connect({ host, port: Number(port) });
+  const localAddress = process.env['PEER_FROM'];
+  const socket = net.connect({ host, port: Number(port), ...(localAddress ? { localAddress } : {}) });
   socket.setTimeout(3000, () => socket.destroy(Object.assign(new Error(), { code: 'ETIMEDOUT' })));
   let greeting = '';
   socket.on('data', (chunk) => (greeting += chunk.toString()));
