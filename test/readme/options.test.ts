@@ -1,0 +1,26 @@
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { withOptionTables } from '../../src/cli/readme.js';
+
+const file = new URL('../../../README.md', import.meta.url);
+const skip = existsSync(file) ? false : 'no README.md here';
+
+test('README.md has the options of the option table; if not, run `npm run readme`', { skip }, () => {
+  const readme = readFileSync(file, 'utf8');
+  assert.equal(readme, withOptionTables(readme));
+});
+
+test('a README whose marks are missing or turned round is refused', () => {
+  for (const text of ['', '<!-- options:begin -->', '<!-- options:end --><!-- options:begin -->']) {
+    assert.throws(() => withOptionTables(text), /expected <!-- options:begin -->/);
+  }
+});
+
+test('tables that are there already are replaced, and what stands around them is kept', () => {
+  const once = withOptionTables('a\n<!-- options:begin -->\nold\n<!-- options:end -->\nz\n');
+  assert.equal(withOptionTables(once), once);
+  assert.match(once, /^a\n<!-- options:begin -->\n\n### ss-redir\n/);
+  assert.match(once, /\n\n<!-- options:end -->\nz\n$/);
+  assert.doesNotMatch(once, /old/);
+});
