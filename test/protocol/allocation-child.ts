@@ -1,0 +1,31 @@
+/** What allocation.test.ts measures: seals records and opens them again; prints the bytes of heap that one record takes. */
+import { selectBackend } from '../../src/crypto/aead.js';
+import { findMethod } from '../../src/crypto/methods.js';
+import { Block } from '../../src/linux/memory.js';
+import { AeadStreamDecoder, AeadStreamEncoder } from '../../src/protocol/tcp-aead.js';
+import { HeapMeter } from '../helpers/heap-meter.js';
+
+const rounds = 10;
+const recordsPerRound = 20_000;
+const payloadSize = 100;
+
+const method = findMethod(process.argv[2]!)!;
+const key = new Uint8Array(method.keySize);
+const salt = new Uint8Array(method.saltSize).fill(1);
+const backend = selectBackend();
+const encoder = new AeadStreamEncoder(backend, method, key, salt);
+const decoder = new AeadStreamDecoder(backend, method, key);
+const source = Block.allocate(4096);
+const target = Block.allocate(4096);
+
+let records = 0;
+const meter = new HeapMeter(recordsPerRound);
+meter.begin(records);
+while (meter.count < rounds) {
+  encoder.seal(source, payloadSize);
+  decoder.open(source, encoder.start, encoder.end, target, 0);
+  if (decoder.produced !== payloadSize) throw new Error(`${decoder.produced} bytes came out`);
+  records += 1;
+  meter.look(records);
+}
+process.stdout.write(JSON.stringify(meter.bytesPerOperation));
