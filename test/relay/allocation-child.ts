@@ -49,7 +49,7 @@ startPair(
 );
 
 const stop = new SharedArrayBuffer(4);
-const peers = [
+const ends = [
   startPeer({ fd: left.connected, sends: true, stop }),
   startPeer({ fd: right.accepted, sends: false, stop }),
 ];
@@ -60,7 +60,7 @@ reactor.run(() => {
   meter.look(encoder.batches + decoder.batches);
   return meter.count === rounds;
 });
-for (const peer of peers) peer.unref();
+for (const end of ends) end.unref();
 Atomics.store(new Int32Array(stop), 0, 1);
 const result = {
   bytesPerBatch: meter.bytesPerOperation,
