@@ -2,6 +2,7 @@
  * Keeps the servers' addresses known: those given as names are resolved at the start and again when the answer has aged.
  * A name that does not resolve stops nothing: it is asked again with growing pauses, and addresses once known stay.
  */
+import { isIP } from 'node:net';
 import type { ServerAddress } from '../relay/plan.js';
 import type { Dns } from './dns.js';
 
@@ -39,11 +40,14 @@ export class Servers {
     this.dns = dns;
     this.onChange = onChange;
     this.onFailure = onFailure;
-    this.known = servers.map(() => []);
+    // Addresses are there from the first moment, all of them: a list that began with one of two servers would make the
+    // first connections fail whenever it was that one that is down.
+    this.known = servers.map(({ host }) => (isIP(host.split('%', 1)[0]!) === 0 ? [] : [host]));
   }
 
   /** Resolves when an address is known, or after a while without: `onChange` has been called by then. */
   async start(): Promise<void> {
+    if (this.known.some((addresses) => addresses.length > 0)) this.onKnown();
     const first = this.servers.map((_, i) => this.refresh(i, 1));
     const late = new Promise<void>((resolve) => {
       this.timers.add(setTimeout(resolve, firstAnswerMs).unref());
