@@ -108,15 +108,24 @@ class HostsFile {
 
   private refresh(): void {
     const stat = statSync(this.path, { throwIfNoEntry: false });
-    const stamp = stat === undefined ? '' : `${stat.mtimeMs} ${stat.size}`;
+    const stamp = stat === undefined ? '' : `${stat.ino} ${stat.mtimeMs} ${stat.size}`;
     if (stamp === this.stamp) return;
     this.stamp = stamp;
     this.names = new Map();
     if (stat === undefined) return;
-    for (const line of readFileSync(this.path, 'utf8').split('\n')) {
+    for (const line of this.read().split('\n')) {
       const [address, ...names] = line.replace(/#.*/, '').trim().split(/\s+/);
       if (address === undefined || isIP(address) === 0) continue;
       for (const name of names) this.add(name.toLowerCase(), address);
+    }
+  }
+
+  /** One that we may not read, or that has just gone, has nothing to say: the name servers may know. */
+  private read(): string {
+    try {
+      return readFileSync(this.path, 'utf8');
+    } catch {
+      return '';
     }
   }
 
