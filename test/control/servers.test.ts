@@ -33,6 +33,7 @@ async function settle(): Promise<void> {
 }
 
 async function pass(seconds: number): Promise<void> {
+  await settle();
   for (let i = 0; i < seconds; i++) {
     mock.timers.tick(1000);
     await settle();
