@@ -113,15 +113,15 @@ const count = 100_000;
 const saltSize = 16;
 
 test(`${threads} threads that meet the same ${count} salts accept each once in all, while the memory grows`, async () => {
-  const memory = createSaltMemory(seed);
   const salts = sharedSalts();
-  const accepted = await hammer(memory, Array(threads).fill(salts));
-  const wrong = salts.filter((_, i) => accepted.reduce((sum, flags) => sum + flags[i]!, 0) !== 1).length;
-  assert.equal(wrong, 0, `${wrong} salts were accepted by none or by several`);
-  assert.ok(
-    accepted.every((flags) => flags.includes(1)),
-    'one thread came too late to meet the others',
-  );
+  // On a busy machine one thread may have run through before the others get a turn: then they have not met, so once more.
+  for (let met = 1, round = 0; met < 2; round += 1) {
+    assert.ok(round < 20, 'the threads never met');
+    const accepted = await hammer(createSaltMemory(seed), Array(threads).fill(salts));
+    const wrong = salts.filter((_, i) => accepted.reduce((sum, flags) => sum + flags[i]!, 0) !== 1).length;
+    assert.equal(wrong, 0, `${wrong} salts were accepted by none or by several`);
+    met = accepted.filter((flags) => flags.includes(1)).length;
+  }
 });
 
 test(`${threads} threads that bring ${count} salts each lose none of them, while the memory grows`, async () => {
