@@ -27,6 +27,11 @@ function makeServers(...hosts: string[]): Servers {
   );
 }
 
+/** How often the name was asked for. */
+function count(name: string): number {
+  return asked.filter((host) => host === name).length;
+}
+
 /** Lets promises that are settled already run on. */
 async function settle(): Promise<void> {
   for (let i = 0; i < 20; i++) await Promise.resolve();
@@ -73,7 +78,6 @@ test('short and long lives of an answer are held to 5 and 600 s', async () => {
   const servers = makeServers('short.test', 'long.test');
   void servers.start();
   await pass(599);
-  const count = (name: string): number => asked.filter((host) => host === name).length;
   assert.deepEqual([count('short.test'), count('long.test')], [120, 1]);
   await pass(1);
   assert.equal(count('long.test'), 2);

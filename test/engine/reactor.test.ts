@@ -12,11 +12,11 @@ function turns(count: number): () => boolean {
 
 class Counter implements EventHandler {
   events: number[] = [];
-  then: (() => void) | undefined;
+  andThen: (() => void) | undefined;
 
   onEvents(events: number): void {
     this.events.push(events);
-    this.then?.();
+    this.andThen?.();
   }
 }
 
@@ -27,7 +27,7 @@ test('a handler that closes another descriptor whose event is due in the same tu
   fds.forEach((fd, i) => {
     raiseWakeup(fd);
     reactor.add(fd, counters[i]!, EPOLLIN);
-    counters[i]!.then = () => {
+    counters[i]!.andThen = () => {
       reactor.forget(fds[1 - i]!);
       close(fds[1 - i]!);
       reactor.remove(fd);
@@ -97,7 +97,7 @@ test('stop, called in a handler, ends the run after that turn', () => {
   const reactor = new Reactor();
   const fd = createWakeup();
   const counter = new Counter();
-  counter.then = () => reactor.stop();
+  counter.andThen = () => reactor.stop();
   raiseWakeup(fd);
   reactor.add(fd, counter, EPOLLIN);
   reactor.run(() => false);

@@ -9,7 +9,7 @@ class Item implements Deadlined {
   wheelIndex = 0;
   due: number;
   readonly calls: number[] = [];
-  then: (() => void) | undefined;
+  andThen: (() => void) | undefined;
 
   constructor(due: number) {
     this.due = due;
@@ -23,7 +23,7 @@ class Item implements Deadlined {
     assert.equal(this.wheelBucket, -1, 'out of the wheel when called');
     assert.ok(this.due <= nowMs, `called ${this.due - nowMs} ms early`);
     this.calls.push(nowMs);
-    this.then?.();
+    this.andThen?.();
   }
 }
 
@@ -137,7 +137,7 @@ test('an item may delete, set and move any other while its own deadline is handl
   // They lie in one bucket. Whoever is first removes half of them, and puts one off.
   let first = true;
   for (const item of items) {
-    item.then = () => {
+    item.andThen = () => {
       if (!first) return;
       first = false;
       const others = items.filter((other) => other !== item);
@@ -171,7 +171,7 @@ test('deleting twice, or what was never set, changes nothing', () => {
 test('an item that sets itself again on its deadline comes once a tick, not without end', () => {
   const wheel = new TimerWheel(0);
   const item = new Item(0);
-  item.then = () => wheel.set(item);
+  item.andThen = () => wheel.set(item);
   wheel.set(item);
   live(wheel, 0, 1000);
   assert.equal(item.calls.length, 20);

@@ -18,6 +18,10 @@ import * as sockets from '../../src/linux/socket.js';
 import * as sockopt from '../../src/linux/sockopt.js';
 import { acceptSoon, plainConnect, socketPair } from '../helpers/relay-rig.js';
 
+/** A module of linux/ as a script names it. */
+const url = (file: string): string =>
+  JSON.stringify(new URL(`../../src/linux/${file}`, import.meta.url).href);
+
 const isRoot = process.getuid!() === 0;
 const value = Block.allocate(32);
 
@@ -29,7 +33,7 @@ function readOption(fd: number, level: number, option: number, size = 4): number
 }
 
 // level, option, what is set, what is read back: include/uapi, the same on every Linux that Node runs on
-const options: [string, number, number, (fd: number) => void, number, boolean?][] = [
+const settings: [string, number, number, (fd: number) => void, number, boolean?][] = [
   ['SO_REUSEADDR', 1, 2, (fd) => sockopt.setReuseAddress(fd), 1],
   ['SO_REUSEPORT', 1, 15, (fd) => sockopt.setReusePort(fd), 1],
   ['SO_SNDBUF', 1, 7, (fd) => sockopt.setSendBuffer(fd, 20_000), 40_000],
@@ -47,7 +51,7 @@ const options: [string, number, number, (fd: number) => void, number, boolean?][
   ['IP_TRANSPARENT', 0, 19, (fd) => sockopt.setTransparent(fd, false), 1, true],
 ];
 
-for (const [name, level, option, set, expected, root] of options) {
+for (const [name, level, option, set, expected, root] of settings) {
   test(`${name} is in the kernel as it was set`, { skip: root && !isRoot && 'needs root' }, () => {
     const { accepted, connected } = socketPair();
     set(connected);
@@ -146,8 +150,6 @@ test(
   'without privileges the message names level and option',
   { skip: !isRoot && 'needs root, to drop it' },
   () => {
-    const url = (file: string): string =>
-      JSON.stringify(new URL(`../../src/linux/${file}`, import.meta.url).href);
     const script = `const s = await import(${url('socket.js')}); const { Endpoint } = await import(${url('sockaddr.js')});
     const any = (host) => Endpoint.parse(host, 0);
     for (const f of [() => s.listenTcp(any('127.0.0.1'), { transparent: true }), () => s.listenTcp(any('::1'), { transparent: true }), () => s.listenTcp(any('127.0.0.1'), { mark: 5 })])

@@ -41,7 +41,7 @@ function connect(rig: ServerRig): Peer {
 }
 
 /** Waits for the server at the origin. */
-function* origin(rig: ServerRig, tell: (peer: Peer) => void): Generator<() => boolean, void, void> {
+function* serverAtOrigin(rig: ServerRig, tell: (peer: Peer) => void): Generator<() => boolean, void, void> {
   let fd = -1;
   yield () => (fd = acceptTcp(rig.origin)) >= 0;
   tell(new Peer(rig.reactor, fd));
@@ -91,7 +91,7 @@ for (const [name, make] of cuts) {
             }
           } else peer.say(stream);
           let target!: Peer;
-          yield* origin(rig, (accepted) => (target = accepted));
+          yield* serverAtOrigin(rig, (accepted) => (target = accepted));
           yield () => target.size === 5;
           assert.equal(target.bytes.toString(), 'hello');
           target.say(Buffer.from('answer'));
@@ -162,7 +162,7 @@ for (const [name, make] of strangers) {
           const first = connect(rig);
           first.say(...make(rig));
           let target!: Peer;
-          yield* origin(rig, (accepted) => (target = accepted));
+          yield* serverAtOrigin(rig, (accepted) => (target = accepted));
           first.reset();
           yield () => target.ended !== undefined && rig.context.limits.open === 0;
         }
@@ -221,7 +221,7 @@ test('a stream that breaks after it was trusted resets the target and drains the
       const sealer = new PeerSealer(methodName, password);
       peer.say(sealer.salt, sealer.chunk(targetAddress('127.0.0.1', rig.port)));
       let target!: Peer;
-      yield* origin(rig, (accepted) => (target = accepted));
+      yield* serverAtOrigin(rig, (accepted) => (target = accepted));
       const chunk = sealer.chunk(Buffer.from('changed'));
       chunk[0]! ^= 1;
       peer.say(chunk);
@@ -268,7 +268,7 @@ test('a name is asked of the main thread; its addresses are tried in order', () 
       assert.equal(rig.asked[0]!.host, 'example.com');
       rig.context.names.answer(rig.asked[0]!.id, { addresses: ['127.0.0.77', '127.0.0.1'] });
       let target!: Peer;
-      yield* origin(rig, (accepted) => (target = accepted));
+      yield* serverAtOrigin(rig, (accepted) => (target = accepted));
       yield () => target.size === 5;
       peer.reset();
       yield () => target.ended === 'ECONNRESET' && rig.context.limits.open === 0;
