@@ -111,6 +111,7 @@ function isRefusal(error: unknown): error is Error {
 }
 
 function print(text: string): void {
+  process.stdout.on('error', () => {}); // EPIPE: whoever asked has read enough, as in `ss-redir --help | head -1`
   process.stdout.write(text);
 }
 
