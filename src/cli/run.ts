@@ -21,6 +21,7 @@ const exitInternal = 70;
 /** Runs the command until a signal ends it. */
 export async function run(command: Command): Promise<void> {
   let log = openLog({ ident: command });
+  process.on('SIGUSR1', () => {}); // Node would open its debugger
   process.on('uncaughtException', (error) => endBroken(log, error));
   try {
     const { help, version, check } = parseCommandLine(command, process.argv.slice(2));

@@ -1,5 +1,5 @@
 /** One declared prototype a call. Every pointer is an address (see ffi.ts); failure is -1 and `errno()`. */
-import { declare } from './ffi.js';
+import { declare, declareOptional } from './ffi.js';
 
 type Fd = number;
 type Address = number;
@@ -48,6 +48,11 @@ export const write: (fd: Fd, from: Address, size: number) => number = declare(
   'intptr_t write(int fd, uintptr_t from, size_t size)',
 );
 
+/** The two places must not overlap. */
+export const memcpy: (to: Address, from: Address, size: number) => Address = declare(
+  'uintptr_t memcpy(uintptr_t to, uintptr_t from, size_t size)',
+);
+
 // Readiness
 export const epollCreate1: (flags: number) => Fd = declare('int epoll_create1(int flags)');
 export const epollCtl: (epoll: Fd, operation: number, fd: Fd, event: Address) => number = declare(
@@ -76,9 +81,10 @@ export const getpagesize: () => number = declare('int getpagesize()');
 export const madvise: (from: Address, length: number, advice: number) => number = declare(
   'int madvise(uintptr_t from, size_t length, int advice)',
 );
-export const getrlimit: (resource: number, limits: Address) => number = declare(
-  'int getrlimit(int resource, uintptr_t limits)',
-);
-export const setrlimit: (resource: number, limits: Address) => number = declare(
-  'int setrlimit(int resource, uintptr_t limits)',
-);
+/** With 64-bit limits on every system: glibc on 32-bit needs the names ending in 64, musl has no others. */
+export const getrlimit: (resource: number, limits: Address) => number =
+  declareOptional('int getrlimit64(int resource, uintptr_t limits)') ??
+  declare('int getrlimit(int resource, uintptr_t limits)');
+export const setrlimit: (resource: number, limits: Address) => number =
+  declareOptional('int setrlimit64(int resource, uintptr_t limits)') ??
+  declare('int setrlimit(int resource, uintptr_t limits)');

@@ -1,12 +1,13 @@
 /** TCP sockets: listening, connecting, and where an accepted connection was going before the firewall sent it here. */
 import { errno } from './ffi.js';
 import { SyscallError } from '../errors.js';
-import { EINPROGRESS, EINVAL, ENOENT, ENOPROTOOPT, EPROTONOSUPPORT, syscallError } from './errno.js';
+import { EAGAIN, EINPROGRESS, EINVAL, ENOENT, ENOPROTOOPT, EPROTONOSUPPORT, syscallError } from './errno.js';
 import * as libc from './libc.js';
 import { AF_INET, AF_INET6, Endpoint, SockaddrBlock } from './sockaddr.js';
 import * as sockopt from './sockopt.js';
 
 const SOCK_STREAM = 1; // include/linux/net.h
+const SOCK_DGRAM = 2;
 const SOCK_CLOEXEC = 0o2000000; // include/uapi/asm-generic/fcntl.h: O_CLOEXEC
 const SOCK_NONBLOCK = 0o4000; // O_NONBLOCK
 const IPPROTO_TCP = 6; // include/uapi/linux/in.h
@@ -204,12 +205,26 @@ export function originalDestination(fd: number, ipv4: boolean): Endpoint | undef
   );
 }
 
-/** Whether the address is one of this host's own, at this moment: only such a one can be bound without privileges. */
+/**
+ * Whether the address is one of this host's own, at this moment: to such a one the kernel would talk from that same
+ * address. Binding it would tell too, but not where net.ipv4.ip_nonlocal_bind lets any address be bound.
+ *
+ * @throws {SyscallError} without a descriptor or a port for the question.
+ */
 export function isLocalAddress(endpoint: Endpoint): boolean {
-  const fd = openSocket(endpoint.isIpv4 ? AF_INET : AF_INET6, false);
+  if (endpoint.isIpv4 && endpoint.address[0] === 127) return true;
+  const type = SOCK_DGRAM | SOCK_CLOEXEC;
+  const fd = libc.socket(endpoint.isIpv4 ? AF_INET : AF_INET6, type, 0);
+  if (fd < 0) throw syscallError('socket(SOCK_DGRAM)', errno());
   try {
-    const address = new Endpoint(endpoint.address, 0, endpoint.scope);
-    return libc.bind(fd, sockaddr.address, sockaddr.write(address)) === 0;
+    const somePort = new Endpoint(endpoint.address, 9, endpoint.scope); // nothing is sent
+    if (libc.connect(fd, sockaddr.address, sockaddr.write(somePort)) !== 0) {
+      const number = errno();
+      if (number === EAGAIN) throw syscallError(`connect(${endpoint})`, number);
+      return false; // no route: not ours
+    }
+    const source = localEndpoint(fd);
+    return source !== undefined && source.host === endpoint.host;
   } finally {
     libc.close(fd);
   }

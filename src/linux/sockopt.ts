@@ -84,7 +84,7 @@ export function setMark(fd: number, mark: number): void {
   setInteger(fd, SOL_SOCKET, SO_MARK, 'SOL_SOCKET, SO_MARK', mark | 0);
 }
 
-/** Sends through this interface only. */
+/** Sends through this interface only; its name has 1 to 15 bytes. */
 export function bindToDevice(fd: number, name: string): void {
   const text = Block.allocate(16); // IFNAMSIZ, include/uapi/linux/if.h
   text.bytes.write(name, 0, 15, 'latin1');

@@ -22,8 +22,8 @@ export interface RelayContext {
   reactor: Reactor;
   /** Blocks for a batch of records. */
   blocks: BufferPool;
-  /** Small blocks for the first bytes of a record whose rest has not come. */
-  scraps: BufferPool;
+  /** Blocks for an incomplete record, one for every connection (rest.ts). */
+  rests: BufferPool;
   scatter: Scatter;
   backend: AeadBackend;
   method: Method;

@@ -23,11 +23,11 @@ import { WorkerLog } from './worker-log.js';
 const recordsPerBatch = 4;
 /** Room for a batch: 4 × (2 + 16 + 16383 + 16) bytes behind the headroom of 320, in whole pages. */
 const blockSize = 17 * 4096;
-/** A connection holds at most three blocks; two of them only while both its peers are slow. */
+/** A connection holds a block for each direction, and only while its bytes cannot go on. */
 const blocksPerConnection = 2;
 const maxBlocks = 8192;
-/** Holds what an incomplete handshake has, and the odd small rest of a record. */
-const scrapSize = 2048;
+/** Room for any record but its last byte: 32 + 2 + 16 + 16383 + 16, in whole pages. */
+const restSize = 5 * 4096;
 
 const port = parentPort!;
 const plan = workerData as Plan;
@@ -47,12 +47,12 @@ function buildContext(): RelayContext {
     blockSize,
     Math.min(maxBlocks, 16 + blocksPerConnection * plan.maxConnections),
   );
-  const scraps = new BufferPool(scrapSize, 16 + plan.maxConnections);
-  new PoolTrimmer(reactor, blocks).start();
+  const rests = new BufferPool(restSize, 1 + plan.maxConnections);
+  for (const pool of [blocks, rests]) new PoolTrimmer(reactor, pool).start();
   return {
     reactor,
     blocks,
-    scraps,
+    rests,
     scatter: new Scatter(recordsPerBatch),
     backend: selectBackend((warning) => log.error(warning)),
     method: findMethod(plan.methodName)!,

@@ -6,7 +6,7 @@ import type { Deadlined } from '../engine/timers.js';
 import type { EventHandler } from '../engine/reactor.js';
 import { SyscallError } from '../errors.js';
 import { EPOLLOUT } from '../linux/epoll.js';
-import { errnoName } from '../linux/errno.js';
+import { EADDRNOTAVAIL, ENOBUFS, ENOMEM, errnoName } from '../linux/errno.js';
 import type { Endpoint } from '../linux/sockaddr.js';
 import { closeReset, type ConnectOptions, connectTcp } from '../linux/socket.js';
 import { takeSocketError } from '../linux/sockopt.js';
@@ -18,7 +18,8 @@ const attemptMs = 3000;
 export interface DialEvents {
   /** `fd` is in the reactor with an interest in EPOLLOUT, and now the listener's to `adopt` or to close. */
   onConnected(fd: number, endpoint: Endpoint): void;
-  onAttemptFailed(endpoint: Endpoint, reason: string): void;
+  /** `ours`: it failed for want of something on this host, which says nothing about the endpoint. */
+  onAttemptFailed(endpoint: Endpoint, reason: string, ours: boolean): void;
   onAllFailed(reason: string): void;
 }
 
@@ -86,7 +87,7 @@ export class Dial implements EventHandler, Deadlined {
       } catch (error) {
         if (!(error instanceof SyscallError)) throw error;
         reason = error.message;
-        this.events.onAttemptFailed(endpoint, reason);
+        this.events.onAttemptFailed(endpoint, reason, isOurs(error));
         continue;
       }
       reactor.add(this.fd, this, EPOLLOUT);
@@ -105,7 +106,7 @@ export class Dial implements EventHandler, Deadlined {
   private attemptFailed(reason: string): void {
     this.context.reactor.timers.delete(this);
     this.closeAttempt();
-    this.events.onAttemptFailed(this.endpoints[this.attempt]!, reason);
+    this.events.onAttemptFailed(this.endpoints[this.attempt]!, reason, false);
     this.next(reason);
   }
 
@@ -115,4 +116,9 @@ export class Dial implements EventHandler, Deadlined {
     closeReset(this.fd);
     this.fd = -1;
   }
+}
+
+/** All but connect() itself; and connect() when it finds no free port (EADDRNOTAVAIL) or no memory for the route. */
+function isOurs({ syscall, errno }: SyscallError): boolean {
+  return !syscall.startsWith('connect(') || errno === EADDRNOTAVAIL || errno === ENOBUFS || errno === ENOMEM;
 }

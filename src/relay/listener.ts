@@ -45,7 +45,8 @@ export class Listener implements EventHandler, Deadlined {
       }
       if (-fd === EAGAIN) return;
       if (exhausted.has(-fd)) {
-        log.error(
+        log.limited(
+          'accept',
           `accept: ${errnoName(-fd)}: no new connections for ${pauseMs} ms (raise the descriptor limit: -n)`,
         );
         return this.pauseFor(pauseMs);

@@ -8,8 +8,7 @@
  * leg and the target's the plain one. Each direction goes by the same rules:
  *
  * 1. A direction reads only while nothing of what it read before waits to be sent: that is the back-pressure.
- * 2. Its block goes back to the pool when all of it is sent. What is left of an incomplete record stays, in a small block
- *    if it fits one.
+ * 2. Its block goes back to the pool when all of it is sent. What has come of an incomplete record is kept aside (rest.ts).
  * 3. At the end of its input, and when all is sent, the FIN is passed on; the other direction goes on.
  * 4. An error on either leg ends both with RST. So does a stream that ends inside a record: a cut stream must not look
  *    whole.
@@ -18,7 +17,7 @@ import type { Deadlined } from '../engine/timers.js';
 import type { EventHandler } from '../engine/reactor.js';
 import { ProtocolError } from '../errors.js';
 import { EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT } from '../linux/epoll.js';
-import { EAGAIN, errnoName } from '../linux/errno.js';
+import { EAGAIN, EINPROGRESS, errnoName } from '../linux/errno.js';
 import { errno } from '../linux/ffi.js';
 import { readv, recv, send, shutdown } from '../linux/libc.js';
 import type { Block } from '../linux/memory.js';
@@ -26,6 +25,7 @@ import { closeOrderly, closeReset, MSG_NOSIGNAL, SHUT_WR } from '../linux/socket
 import { setNoDelay, takeSocketError } from '../linux/sockopt.js';
 import type { StreamDecoder, StreamEncoder } from '../protocol/stream.js';
 import type { RelayContext } from './context.js';
+import { Rest } from './rest.js';
 
 /** How many full batches one event may move before the other connections get their turn. */
 const batchesPerEvent = 4;
@@ -55,8 +55,8 @@ export interface PairParts {
   headerDueMs?: number | undefined;
   /** Opened bytes that the plain leg has not got yet: `block[from..to)`, leased. */
   opened?: { block: Block; from: number; to: number } | undefined;
-  /** Bytes of the cipher leg that are no whole record yet: `block[0..size)`, leased from the blocks. */
-  partial?: { block: Block; size: number } | undefined;
+  /** Bytes of the cipher leg that are no whole record yet. */
+  rest?: Rest | undefined;
   /** What the legs are, for reasons: client, server, target. */
   plainName: string;
   cipherName: string;
@@ -69,6 +69,8 @@ class Leg {
   interest = -1;
   readEnded = false;
   writeEnded = false;
+  /** Had an error or hang-up that cannot be read up to, while the other leg is stuck. */
+  broken = false;
   /** Waits for a free block before it reads on. */
   starved = false;
 
@@ -119,9 +121,7 @@ export class Pair implements Deadlined {
   private opened: Block | undefined;
   private openedFrom = 0;
   private openedTo = 0;
-  /** The beginning of a record: `partial[0..partialSize)`. A scrap or a full block. */
-  private partial: Block | undefined;
-  private partialSize = 0;
+  private readonly rest: Rest;
 
   constructor(context: RelayContext, parts: PairParts, events: PairEvents) {
     this.context = context;
@@ -140,7 +140,7 @@ export class Pair implements Deadlined {
       this.openedFrom = parts.opened.from;
       this.openedTo = parts.opened.to;
     }
-    if (parts.partial !== undefined) this.keepPartial(parts.partial.block, 0, parts.partial.size);
+    this.rest = parts.rest ?? new Rest(context.rests);
   }
 
   /** Takes both descriptors over, out of the reactor or in it, and moves what is there to move. */
@@ -243,7 +243,9 @@ export class Pair implements Deadlined {
     this.sealed = block;
     this.sealedFrom = count > 0 ? from + count : from;
     this.sealedTo = to;
-    if (number !== 0 && number !== EAGAIN) this.legOnError(this.cipher, 'send', number);
+    // With Fast Open the first send begins the connection, and may have to leave the data for later: EINPROGRESS.
+    if (number === 0 || number === EAGAIN || number === EINPROGRESS) return;
+    this.legOnError(this.cipher, 'send', number);
   }
 
   private flushSealed(): void {
@@ -268,37 +270,31 @@ export class Pair implements Deadlined {
 
   private readCipher(): void {
     const { blocks, reactor } = this.context;
-    const { decoder, cipher } = this;
+    const { decoder, cipher, rest } = this;
     for (let batch = 0; batch < batchesPerEvent; batch++) {
-      const target = blocks.lease();
-      if (target === undefined) return this.starve(cipher);
-      const source = this.takePartial();
-      if (source === undefined) {
-        blocks.release(target);
+      const source = blocks.lease();
+      const target = source && blocks.lease();
+      if (source === undefined || target === undefined) {
+        if (source !== undefined) blocks.release(source);
         return this.starve(cipher);
       }
-      const from = this.partialSize;
+      const from = rest.moveTo(source);
       const size = source.size - from;
       const count = recv(cipher.fd, source.at(from, size), size, 0);
       if (count <= 0) {
         const number = count < 0 ? errno() : 0;
+        rest.keep(source, 0, from);
+        blocks.release(source);
         blocks.release(target);
-        this.keepPartial(source, 0, from);
         if (count === 0) return this.cipherOnEnd();
         return number === EAGAIN ? undefined : this.legOnError(cipher, 'recv', number);
       }
       this.lastMs = reactor.nowMs;
-      try {
-        decoder.open(source, 0, from + count, target, 0);
-      } catch (error) {
-        blocks.release(source);
-        blocks.release(target);
-        if (!(error instanceof ProtocolError)) throw error;
-        return this.forged(error);
-      }
-      this.keepPartial(source, decoder.consumed, from + count);
-      if (decoder.produced === 0) blocks.release(target);
-      else {
+      const fault = this.open(source, from + count, target);
+      blocks.release(source);
+      if (fault !== undefined || decoder.produced === 0) blocks.release(target);
+      if (fault !== undefined) return this.forged(fault);
+      if (decoder.produced > 0) {
         if (!this.answered && this.isClient) this.onFirstAnswer();
         this.sendOpened(target, 0, decoder.produced);
       }
@@ -306,36 +302,17 @@ export class Pair implements Deadlined {
     }
   }
 
-  /** A full block with the partial record in front, `partialSize` bytes of it. Undefined when none is free. */
-  private takePartial(): Block | undefined {
-    const { blocks, scraps } = this.context;
-    const { partial } = this;
-    if (partial !== undefined && partial.size === blocks.blockSize) {
-      this.partial = undefined;
-      return partial;
+  /** Opens the records in `source[0..to)` into `target` and keeps the rest. Returns what is wrong with them. */
+  private open(source: Block, to: number, target: Block): ProtocolError | undefined {
+    const { decoder } = this;
+    try {
+      decoder.open(source, 0, to, target, 0);
+    } catch (error) {
+      if (error instanceof ProtocolError) return error;
+      throw error;
     }
-    const block = blocks.lease();
-    if (block === undefined || partial === undefined) return block;
-    block.bytes.set(partial.bytes.subarray(0, this.partialSize));
-    scraps.release(partial);
-    this.partial = undefined;
-    return block;
-  }
-
-  /** Keeps `block[from..to)`, the beginning of a record, in as small a place as fits. */
-  private keepPartial(block: Block, from: number, to: number): void {
-    const { blocks, scraps } = this.context;
-    this.partialSize = to - from;
-    if (from === to) return blocks.release(block);
-    const scrap = this.partialSize <= scraps.blockSize ? scraps.lease() : undefined;
-    if (scrap === undefined) {
-      if (from > 0) block.bytes.copyWithin(0, from, to);
-      this.partial = block;
-      return;
-    }
-    scrap.bytes.set(block.bytes.subarray(from, to));
-    blocks.release(block);
-    this.partial = scrap;
+    this.rest.keep(source, decoder.consumed, to);
+    return undefined;
   }
 
   private cipherOnEnd(): void {
@@ -403,7 +380,8 @@ export class Pair implements Deadlined {
 
   /**
    * An error or a hang-up while we cannot read. With nothing more to read an error is the end. Otherwise it will be met
-   * when reading goes on; until then the leg leaves the set, which would tell of it every turn.
+   * when reading goes on; until then the leg leaves the set, which would tell of it every turn, and the pair has as long as
+   * a half-open one.
    */
   private legOnTrouble(leg: PlainLeg | CipherLeg, events: number): void {
     if (events & EPOLLERR && leg.readEnded)
@@ -411,6 +389,8 @@ export class Pair implements Deadlined {
     if ((events & (EPOLLERR | EPOLLHUP)) === 0) return;
     this.context.reactor.remove(leg.fd);
     leg.interest = -1;
+    leg.broken = true;
+    this.context.reactor.timers.set(this);
   }
 
   private legOnError(leg: Leg, what: string, number: number): void {
@@ -427,7 +407,8 @@ export class Pair implements Deadlined {
 
   dueMs(): number {
     const { timeouts } = this.context;
-    const ended = this.plain.readEnded || this.cipher.readEnded;
+    const { plain, cipher } = this;
+    const ended = plain.readEnded || cipher.readEnded || plain.broken || cipher.broken;
     const silentMs = this.lastMs + (ended ? timeouts.halfOpenMs : timeouts.idleMs);
     return this.headerDueMs >= 0 ? Math.min(this.headerDueMs, silentMs) : silentMs;
   }
@@ -466,15 +447,14 @@ export class Pair implements Deadlined {
 
   /** The one way out: everything the pair holds goes back, but for the descriptors. */
   private leave(): void {
-    const { reactor, blocks, scraps } = this.context;
+    const { reactor, blocks } = this.context;
     this.closed = true;
     reactor.timers.delete(this);
     reactor.forget(this.plain.fd);
     reactor.forget(this.cipher.fd);
     if (this.sealed !== undefined) blocks.release(this.sealed);
     if (this.opened !== undefined) blocks.release(this.opened);
-    if (this.partial !== undefined)
-      (this.partial.size === blocks.blockSize ? blocks : scraps).release(this.partial);
-    this.sealed = this.opened = this.partial = undefined;
+    this.rest.release();
+    this.sealed = this.opened = undefined;
   }
 }

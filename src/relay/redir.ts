@@ -72,7 +72,8 @@ export class Redir {
     try {
       const target = this.target(fd, client);
       if (target === undefined) {
-        this.context.log.error(
+        this.context.log.limited(
+          'no rule',
           `refused ${client}: it was not sent here by a REDIRECT rule, so it has no target`,
         );
       }
@@ -87,13 +88,15 @@ export class Redir {
   private isLoop(client: Endpoint, target: Endpoint): boolean {
     const { log } = this.context;
     if (target.port === this.listenPort && isLocalAddress(target)) {
-      log.error(
+      log.limited(
+        'own port',
         `refused ${client}: it connected to our own port at ${target} instead of being sent here by a rule`,
       );
       return true;
     }
     if (this.upstreams.has(target) && isLocalAddress(client)) {
-      log.error(
+      log.limited(
+        'loop',
         `refused ${client}: our own connection to the server ${target} came back: let marked traffic out first`,
       );
       return true;
@@ -134,8 +137,9 @@ class RedirConnection implements DialEvents, PairEvents {
     new Dial(context, this.upstreams.order(context.reactor.nowMs), this.options, this).start();
   }
 
-  onAttemptFailed(server: Endpoint, reason: string): void {
+  onAttemptFailed(server: Endpoint, reason: string, ours: boolean): void {
     const { log, reactor } = this.context;
+    if (ours) return log.limited('dial', `server ${server}: ${reason}`);
     const news = this.upstreams.failed(server, reactor.nowMs);
     if (news) log.error(`server ${server}: ${reason}`);
     else log.debug(`server ${server}: ${reason}`);
@@ -175,7 +179,7 @@ class RedirConnection implements DialEvents, PairEvents {
 
   onForged(error: ProtocolError, serverFd: number): void {
     const { log, limits } = this.context;
-    log.error(`${this.client} -> ${this.target}: invalid password or cipher: ${error.message}`);
+    log.limited('forged', `${this.client} -> ${this.target}: invalid password or cipher: ${error.message}`);
     closeReset(serverFd);
     limits.leave();
   }

@@ -24,6 +24,7 @@ import type { RelayContext } from './context.js';
 import { Dial, type DialEvents } from './dial.js';
 import { Drain } from './drain.js';
 import { Pair, type PairEvents } from './pair.js';
+import { Rest } from './rest.js';
 
 /** A stranger is closed at a random moment between these, counted from accept, whatever it did. */
 const strangerMinMs = 30_000;
@@ -52,10 +53,10 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
   private readonly client: Endpoint;
   private readonly decoder: AeadStreamDecoder;
   private readonly strangerDueMs: number;
+  /** Until it has named a target, or is closed or drained. */
+  private isStranger = true;
   private target: AddressRead | undefined;
-  /** `partial[0..partialSize)`: bytes of the stream that are no whole record yet. */
-  private partial: Block | undefined;
-  private partialSize = 0;
+  private readonly rest: Rest;
   /** `opened[openedFrom..openedTo)`: first a part of the address, then what the target shall get first. */
   private opened: Block | undefined;
   private openedFrom = 0;
@@ -66,6 +67,7 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
     this.replays = replays;
     this.fd = fd;
     this.client = client;
+    this.rest = new Rest(context.rests);
     this.decoder = new AeadStreamDecoder(context.backend, context.method, context.masterKey, (salt) =>
       replays.accept(salt),
     );
@@ -82,74 +84,57 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
   // ---- 1. the stranger
 
   onEvents(): void {
-    const { blocks } = this.context;
-    const source = this.takePartial();
-    const target = source === undefined ? undefined : (this.opened ?? blocks.lease());
+    const { blocks, log } = this.context;
+    const source = blocks.lease();
+    const target = source && (this.opened ?? blocks.lease());
     if (source === undefined || target === undefined) {
-      if (source !== undefined) this.partial = source; // close() gives it back; it may be there already
-      this.context.log.limited('buffers', `refused ${this.client}: no buffer is free`);
-      return this.close(closeReset);
+      if (source !== undefined) blocks.release(source);
+      return this.waitForBlock();
     }
-    const from = this.partialSize;
+    this.opened = target;
+    const from = this.rest.moveTo(source);
     const size = source.size - from - maxAddressSize; // `target` may hold a part of the address already
     const count = recv(this.fd, source.at(from, size), size, 0);
     const number = count < 0 ? errno() : 0;
-    this.partial = source;
-    this.opened = target;
+    const fault = this.openFirst(source, from + Math.max(count, 0), target);
+    blocks.release(source);
     if (count === 0) return this.close(closeOrderly);
     if (number !== 0 && number !== EAGAIN) {
-      this.context.log.debug(`${this.client}: recv: ${errnoName(number)}`);
+      log.debug(`${this.client}: recv: ${errnoName(number)}`);
       return this.close(closeReset);
     }
-    if (count > 0) {
-      this.partialSize += count;
-      try {
-        this.openFirst(source, target);
-      } catch (error) {
-        if (!(error instanceof ProtocolError)) throw error;
-        return this.distrust(error);
-      }
-    }
-    if (this.target !== undefined) return this.reach(this.target);
-    this.keepSmall();
+    if (fault !== undefined) return this.distrust(fault);
+    if (this.openedTo === this.openedFrom) this.opened = this.giveBack(target);
+    if (this.target !== undefined) this.reach(this.target);
   }
 
-  /** @throws {ProtocolError} for a stream that does not know the key, was seen before, or names no possible target. */
-  private openFirst(source: Block, target: Block): void {
+  /**
+   * Opens what has come and looks for the address in it. Returns what is wrong: the stream does not know the key, was seen
+   * before, or names no possible target.
+   */
+  private openFirst(source: Block, to: number, target: Block): ProtocolError | undefined {
     const { decoder } = this;
-    decoder.open(source, 0, this.partialSize, target, this.openedTo);
-    this.openedTo += decoder.produced;
-    source.bytes.copyWithin(0, decoder.consumed, this.partialSize);
-    this.partialSize -= decoder.consumed;
-    const address = readAddress(target.bytes, 0, this.openedTo);
-    if (address === undefined) return;
-    this.target = address;
-    this.openedFrom = address.end;
+    try {
+      decoder.open(source, 0, to, target, this.openedTo);
+      this.rest.keep(source, decoder.consumed, to);
+      this.openedTo += decoder.produced;
+      const address = readAddress(target.bytes, 0, this.openedTo);
+      if (address === undefined) return undefined;
+      this.target = address;
+      this.openedFrom = address.end;
+      return undefined;
+    } catch (error) {
+      if (error instanceof ProtocolError) return error;
+      throw error;
+    }
   }
 
-  private takePartial(): Block | undefined {
-    const { blocks, scraps } = this.context;
-    const { partial } = this;
-    if (partial?.size === blocks.blockSize) return partial;
-    const block = blocks.lease();
-    if (block === undefined || partial === undefined) return block;
-    block.bytes.set(partial.bytes.subarray(0, this.partialSize));
-    scraps.release(partial);
-    this.partial = undefined;
-    return block;
-  }
-
-  /** Between reads a stranger holds no more than it has sent. */
-  private keepSmall(): void {
-    const { blocks, scraps } = this.context;
-    if (this.openedTo === 0) this.opened = this.giveBack(this.opened);
-    if (this.partialSize === 0) this.partial = this.giveBack(this.partial);
-    if (this.partial === undefined || this.partialSize > scraps.blockSize) return;
-    const scrap = scraps.lease();
-    if (scrap === undefined) return;
-    scrap.bytes.set(this.partial.bytes.subarray(0, this.partialSize));
-    blocks.release(this.partial);
-    this.partial = scrap;
+  private waitForBlock(): void {
+    const { reactor, blocks } = this.context;
+    reactor.change(this.fd, 0);
+    blocks.whenFree(() => {
+      if (this.isStranger) reactor.change(this.fd, EPOLLIN);
+    });
   }
 
   dueMs(): number {
@@ -163,6 +148,7 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
 
   private distrust(error: ProtocolError): void {
     const { log, reactor } = this.context;
+    this.isStranger = false;
     log.error(`failed to handshake with ${this.client}: ${error.message}`);
     reactor.timers.delete(this);
     reactor.remove(this.fd);
@@ -178,10 +164,9 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
 
   private reach(target: AddressRead): void {
     const { reactor, names } = this.context;
+    this.isStranger = false;
     reactor.timers.delete(this);
     reactor.remove(this.fd);
-    if (this.partialSize === 0) this.partial = this.giveBack(this.partial);
-    if (this.openedFrom === this.openedTo) this.opened = this.giveBack(this.opened);
     if (target.endpoint !== undefined) return this.dial([target.endpoint]);
     names.resolve(target.host, target.port, (found, failure) => {
       if (found.length > 0) this.dial(found);
@@ -211,8 +196,8 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
     if (log.verbose) log.debug(`${this.client} -> ${endpoint}`);
     const salt = randomBytes(method.saltSize);
     this.replays.add(salt); // a reflected answer must not pass for a request
-    const { opened, openedFrom, openedTo, partial, partialSize } = this;
-    this.opened = this.partial = undefined;
+    const { opened, openedFrom, openedTo, rest } = this;
+    this.opened = undefined;
     const pair = new Pair(
       this.context,
       {
@@ -221,7 +206,7 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
         encoder: new AeadStreamEncoder(backend, method, masterKey, salt),
         decoder: this.decoder,
         opened: opened && { block: opened, from: openedFrom, to: openedTo },
-        partial: partial && { block: partial, size: partialSize },
+        rest,
         plainName: 'target',
         cipherName: 'client',
       },
@@ -246,6 +231,7 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
 
   private close(how: (fd: number) => void): void {
     const { reactor, limits } = this.context;
+    this.isStranger = false;
     reactor.timers.delete(this);
     reactor.forget(this.fd);
     this.release();
@@ -255,12 +241,11 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
 
   private release(): void {
     this.opened = this.giveBack(this.opened);
-    this.partial = this.giveBack(this.partial);
+    this.rest.release();
   }
 
   private giveBack(block: Block | undefined): undefined {
-    const { blocks, scraps } = this.context;
-    if (block !== undefined) (block.size === blocks.blockSize ? blocks : scraps).release(block);
+    if (block !== undefined) this.context.blocks.release(block);
     return undefined;
   }
 }

@@ -32,7 +32,7 @@ import { WorkerLog } from '../../src/relay/worker-log.js';
 export const methodName = 'aes-128-gcm';
 export const password = 'correct horse';
 export const blockSize = 17 * 4096; // as data-plane.ts has it
-export const scrapSize = 2048;
+export const restSize = 5 * 4096;
 
 export const plainConnect: ConnectOptions = {
   mark: 0,
@@ -45,7 +45,7 @@ export const plainConnect: ConnectOptions = {
 
 export interface RigOptions {
   blocks?: number;
-  scraps?: number;
+  rests?: number;
   timeouts?: Partial<Timeouts>;
   maxConnections?: number;
   masterKey?: Uint8Array;
@@ -67,7 +67,7 @@ export class Rig {
     this.context = {
       reactor: this.reactor,
       blocks: new BufferPool(blockSize, options.blocks ?? 64),
-      scraps: new BufferPool(scrapSize, options.scraps ?? 64),
+      rests: new BufferPool(restSize, options.rests ?? 64),
       scatter: new Scatter(4),
       backend: selectBackend(),
       method,

@@ -135,11 +135,7 @@ function chunked(bytes: Buffer, seed: number): Buffer[] {
 }
 
 function assertNothingHeld(rig: Rig): void {
-  assert.deepEqual(
-    [rig.context.blocks.leased, rig.context.scraps.leased],
-    [0, 0],
-    'leased blocks and scraps',
-  );
+  assert.deepEqual([rig.context.blocks.leased, rig.context.rests.leased], [0, 0], 'leased blocks and rests');
   assert.equal(rig.reactor.timers.size <= 1, true, 'only the rig itself is left in the timers');
 }
 
@@ -423,7 +419,7 @@ test('idle pairs hold no block and let the reactor sleep', () => {
       const cpuMs = (cpu.user - user + cpu.system - system) / 1000;
       assert.ok(turns <= quietTurns, `${turns} turns in an idle second`);
       assert.ok(cpuMs < 300, `${cpuMs} ms of CPU in an idle second`);
-      assert.deepEqual([rig.context.blocks.leased, rig.context.scraps.leased], [0, 0]);
+      assert.deepEqual([rig.context.blocks.leased, rig.context.rests.leased], [0, 0]);
     })(),
   );
 });

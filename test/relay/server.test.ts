@@ -49,9 +49,9 @@ function* serverAtOrigin(rig: ServerRig, tell: (peer: Peer) => void): Generator<
 
 function assertNothingHeld(rig: ServerRig): void {
   assert.deepEqual(
-    [rig.context.blocks.leased, rig.context.scraps.leased, rig.context.limits.open],
+    [rig.context.blocks.leased, rig.context.rests.leased, rig.context.limits.open],
     [0, 0, 0],
-    'blocks, scraps, connections',
+    'blocks, rests, connections',
   );
 }
 
@@ -171,7 +171,7 @@ for (const [name, make] of strangers) {
         peer.say(...make(rig));
         yield () => rig.lines.some((line) => line.startsWith('failed to handshake with 192.0.2.9:1'));
         assert.deepEqual(
-          [rig.context.blocks.leased, rig.context.scraps.leased],
+          [rig.context.blocks.leased, rig.context.rests.leased],
           [0, 0],
           'nothing is kept for it',
         );
@@ -295,23 +295,48 @@ test('a name that does not resolve gives the client RST', () => {
   closeReset(rig.origin);
 });
 
-test('a request with no buffer free is refused, and its blocks go back once', () => {
+test('half a record keeps no block for a batch, and a request waits while none is free', () => {
   const rig = serverRig({ blocks: 2 });
+  const { blocks } = rig.context;
   rig.run(
     (function* () {
       const peer = connect(rig);
       const sealer = new PeerSealer(methodName, password);
-      // Half a large record: more than a scrap holds, so it stays in a whole block.
       const chunk = sealer.chunk(Buffer.concat([targetAddress('127.0.0.1', rig.port), patterned(8000, 1)]));
       peer.say(sealer.salt, chunk.subarray(0, 5000));
-      yield () => rig.context.blocks.leased === 1;
-      const held = rig.context.blocks.lease()!;
+      yield () => rig.context.rests.leased === 1;
+      assert.equal(blocks.leased, 0);
+      const held = [blocks.lease()!, blocks.lease()!];
       peer.say(chunk.subarray(5000));
-      yield () => peer.ended !== undefined;
-      rig.context.blocks.release(held);
+      let turns = 0;
+      yield* rig.turnsWithin(300, (count) => (turns = count));
+      assert.ok(turns <= quietTurns, `${turns} turns while it waits`);
+      assert.equal(peer.ended, undefined);
+      for (const block of held) blocks.release(block);
+      let target!: Peer;
+      yield* serverAtOrigin(rig, (accepted) => (target = accepted));
+      yield () => target.size === 8000;
+      peer.reset();
+      yield () => target.ended === 'ECONNRESET' && rig.context.limits.open === 0;
       assertNothingHeld(rig);
-      const first = rig.context.blocks.lease();
-      assert.notEqual(rig.context.blocks.lease(), first, 'one block leased twice');
+    })(),
+  );
+  closeReset(rig.origin);
+});
+
+test('a request that waits for a block until its deadline leaves nothing behind', () => {
+  const rig = serverRig({ blocks: 2 });
+  const { blocks } = rig.context;
+  rig.run(
+    (function* () {
+      const held = [blocks.lease()!, blocks.lease()!];
+      const peer = connect(rig);
+      peer.say(patterned(10, 1));
+      yield* rig.turnsWithin(100, () => {});
+      rig.reactor.timers.advance(rig.reactor.nowMs + 61_000);
+      yield () => rig.context.limits.open === 0 && peer.ended !== undefined;
+      for (const block of held) blocks.release(block); // whoever has the descriptor now must not hear of it
+      assertNothingHeld(rig);
     })(),
   );
   closeReset(rig.origin);
