@@ -118,7 +118,7 @@ export class Gateway {
   /** All that rules and policy routing could leave behind. */
   async state(): Promise<string> {
     const { gateway } = this.testbed;
-    const parts = [(await gateway.run('nft', ['list', 'ruleset'])).stdout];
+    const parts = [(await gateway.run('nft', ['--stateless', 'list', 'ruleset'])).stdout];
     for (const words of ['rule', '-6 rule', 'route show table all', '-6 route show table all']) {
       parts.push(`# ip ${words}`, await gateway.ip(words));
     }
