@@ -2,7 +2,10 @@
 // for over Node's IPC channel (helpers/agents.ts is the asking side). One program plays the LAN client, the origin
 // server and a Shadowsocks peer made by hand; the test reads as if it held the sockets itself.
 import net, { type Socket } from 'node:net';
+import { errnoName } from '../../src/linux/errno.js';
+import { takeSocketError } from '../../src/linux/sockopt.js';
 import { targetAddress } from './aead-peer.js';
+import { type Answer, NameServer } from './name-server.js';
 import { serveTransfer, transfer, type TransferOptions } from './transfer.js';
 
 const keepReceived = 1 << 20; // bytes of a stream that are kept for the test to look at; the rest is only counted
@@ -58,7 +61,10 @@ class Held {
       this.#changed();
     });
     socket.on('end', () => {
-      this.#ended = true;
+      // libuv tells of a hang-up behind a short read as of an end, and does not ask whether there was a reset.
+      const number = socketError(socket);
+      if (number === 0) this.#ended = true;
+      else this.#error ??= errnoName(number);
       this.#over ??= performance.now();
       this.#changed();
     });
@@ -107,6 +113,11 @@ class Held {
       check();
     });
   }
+}
+
+function socketError(socket: Socket): number {
+  const { _handle: handle } = socket as Socket & { _handle: { fd: number } | null };
+  return handle && handle.fd >= 0 ? takeSocketError(handle.fd) : 0;
 }
 
 const held = new Map<number, Held>();
@@ -294,6 +305,7 @@ function ownedBy(group: number): Socket[] {
 }
 
 const listeners: net.Server[] = [];
+let nameServer: NameServer | undefined;
 
 const operations = {
   listen: ({ host = '::', port, behaviour, options = {} }: Listen) =>
@@ -335,6 +347,15 @@ const operations = {
   groupClose: ({ group }: { group: number }) => {
     for (const socket of ownedBy(group)) socket.destroy();
     groups.delete(group);
+  },
+  /** A name server on 127.0.0.1 that knows these names only; from the second call on it has other answers. */
+  answerNames: async ({ port, answers }: { port: number; answers: Record<string, Answer> }) => {
+    if (nameServer === undefined) {
+      nameServer = new NameServer();
+      await nameServer.start(port);
+    }
+    nameServer.answers.clear();
+    for (const [name, records] of Object.entries(answers)) nameServer.answers.set(name, records);
   },
   /** Forgets everything: sockets are closed and listeners stop. */
   clear: () => {

@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url';
 import {
   addresses,
   createTestbed,
+  type Netns,
   internetAddresses,
   whyNoNetns,
   type Testbed,
@@ -67,6 +68,10 @@ export type Config = Record<string, unknown>;
 
 export interface StartOptions {
   config?: Config;
+  /** A configuration file as it is, in the place of one made of `config`. */
+  file?: string;
+  /** Where to start it. Default: the namespace that the program's part in the testbed asks for. */
+  netns?: Netns;
   args?: string[];
   /** Commands in front that become the program, such as prlimit. */
   prefix?: string[];
@@ -120,7 +125,7 @@ export class World {
 
   startServer(kind: Kind, options: StartOptions = {}): Promise<Service> {
     const config = { server: '0.0.0.0', server_port: serverPort, ...common, ...options.config };
-    return this.#start('ss-server', kind, this.bed.internet, { ...options, config });
+    return this.#start('ss-server', kind, options.netns ?? this.bed.internet, { ...options, config });
   }
 
   /** Starts ss-redir and, for its port, the gateway's rules. */
@@ -142,15 +147,11 @@ export class World {
     return this.#start('ss-local', kind, this.bed.gateway, { ...options, config });
   }
 
-  async #start(
-    program: Program,
-    kind: Kind,
-    netns: Testbed['gateway'],
-    options: StartOptions,
-  ): Promise<Service> {
+  async #start(program: Program, kind: Kind, netns: Netns, options: StartOptions): Promise<Service> {
     const { config = {}, args = [], prefix = [], env = {}, waitForListen = true, node } = options;
+    const file = options.file ?? this.writeConfig(config);
     const run = [...prefix, ...commandLine(program, kind, node)];
-    const [command, ...words] = [...run, '-c', this.writeConfig(config), ...args];
+    const [command, ...words] = [...run, '-c', file, ...args];
     const port = Number(program === 'ss-server' ? config['server_port'] : config['local_port']);
     const service = await netns.start(command!, words, {
       env: { SS_REDIR_CHECKED: this.#checked ? '1' : '', ...env },
@@ -182,6 +183,7 @@ export class World {
    * thread made the listener.
    */
   async restingFds(service: Service): Promise<number> {
+    await service.waitForOutput(/listening at/); // said when all workers serve, which on a busy machine takes a while
     let fds = service.usage().fds;
     for (let unchanged = 0; unchanged < 10; unchanged++) {
       await delay(20);
