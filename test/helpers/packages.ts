@@ -13,6 +13,7 @@ export const testTools: readonly Tool[] = [
   ['strace', 'strace'],
   ['prlimit', 'util-linux'],
   ['setpriv', 'util-linux'],
+  ['script', 'bsdutils'],
   ['sysctl', 'procps'],
   ['ss-server', 'shadowsocks-libev'],
   ['ss-redir', 'shadowsocks-libev'],
