@@ -5,6 +5,7 @@ import { selectBackend, type AeadBackend, type Sealer } from '../../src/crypto/a
 import { masterKeyFromPassword, sessionSubkey } from '../../src/crypto/keys.js';
 import { findMethod, methods, type Method } from '../../src/crypto/methods.js';
 import { nobleBackend } from '../../src/crypto/noble.js';
+import { randomBytes as saltOfOurs } from '../../src/crypto/random.js';
 import { createSaltMemory, SaltFilter } from '../../src/crypto/replay.js';
 import { ProtocolError, type ProtocolErrorCode } from '../../src/errors.js';
 import { Block } from '../../src/linux/memory.js';
@@ -260,6 +261,26 @@ test('a replay filter that saw a forged stream still takes the honest one with t
   forged.fill(0, 32);
   refused('FORGED', () => decode(new AeadStreamDecoder(openssl, method, key, accept), [forged]));
   assert.equal(decode(new AeadStreamDecoder(openssl, method, key, accept), [stream]).length, 4);
+});
+
+test('100,000 streams with salts as ss-redir draws them: none is taken for a repeat unless it comes again', () => {
+  const method = findMethod('aes-128-gcm')!;
+  const key = randomBytes(16);
+  const filter = new SaltFilter(createSaltMemory(randomBytes(8)));
+  const accept = (salt: Uint8Array): boolean => filter.accept(salt);
+  const block = Block.allocate(4096);
+  const target = Block.allocate(4096);
+  const open = (): void =>
+    new AeadStreamDecoder(openssl, method, key, accept).open(block, start, end, target, 0);
+  let [start, end] = [0, 0];
+  for (let connection = 0; connection < 100_000; connection += 1) {
+    const sender = encoder(openssl, method, key, saltOfOurs(method.saltSize));
+    sender.seal(block, 4);
+    [start, end] = [sender.start, sender.end];
+    open();
+    // Opened into another block, so the stream is still there.
+    if (connection % 100 === 0) refused('REPEATED_SALT', open, `connection ${connection}`);
+  }
 });
 
 test('random records in random pieces decode as the plain twin decodes them', () => {
