@@ -16,6 +16,7 @@ import { addresses } from '../../src/demo/netns.js';
 
 const MiB = 1 << 20;
 const large = 64 * MiB;
+const bannerLimitMs = 1500;
 const small = 3 * MiB + 1; // many records, and one that is not full
 
 const pairings: { redir: Kind; server: Kind }[] = [
@@ -44,6 +45,14 @@ describe('pairings', { skip: whySkipped() }, () => {
     return `${Math.round((2 * size) / MiB / seconds)} MiB/s`;
   };
 
+  const speaksFirst = async (host: string) => {
+    const client = await world.client.connect({ host, port: originPorts.banner });
+    const { data, lifeMs } = await client.wait({ bytes: 1 });
+    assert.match(data.toString(), /^220 /);
+    assert.ok(lifeMs < bannerLimitMs, `banner after ${lifeMs} ms`);
+    await client.destroy();
+  };
+
   for (const method of methods) {
     for (const { redir, server } of pairings) {
       describe(`${method}: ${redir} ss-redir with ${server} ss-server`, () => {
@@ -54,10 +63,12 @@ describe('pairings', { skip: whySkipped() }, () => {
           for (const family of families) {
             // The long transfer once a method and pairing; the other ways in carry the same code from there on.
             const size = mode === 'redirect' && family === 'ipv4' ? large : small;
-            test(`${mode} ${family}: ${Math.floor(size / MiB)} MiB each way at once, equal SHA-256`, async (t) => {
+            const alsoBanner = size === large ? ', and a banner within 1.5 s' : ''; // R09, for each method
+            test(`${mode} ${family}: ${Math.floor(size / MiB)} MiB each way at once, equal SHA-256${alsoBanner}`, async (t) => {
               const proxy = await world.startRedir(redir, mode, { config: { method } });
               t.after(() => world.stop(proxy));
               t.diagnostic(await carries(size, origins[family]));
+              if (alsoBanner) await speaksFirst(origins[family]);
             });
           }
         }

@@ -13,6 +13,8 @@ import { originPorts, origins, password, serverPort, whySkipped, World } from '.
 const method = 'aes-256-gcm';
 const server = { host: addresses.internet.ipv4, port: serverPort };
 const target = targetAddress(origins.ipv4, originPorts.echo);
+const mappedTarget = Buffer.concat([Buffer.from('0400000000000000000000ffff', 'hex'), target.subarray(1)]);
+const nothing = Buffer.alloc(0);
 const silenceMs = 3000; // a server that gives itself away does so at once
 const deadlineMs = [30_000, 60_000] as const; // design: at the peer's FIN, or at a random moment between these
 const slackMs = 3000;
@@ -26,16 +28,7 @@ describe('probing', { skip: whySkipped(), concurrency: 4 }, () => {
   });
   after(() => world?.destroy());
 
-  const connect = () => world.client.connect(server);
-
-  async function send(...parts: (Buffer | number)[]): Promise<RemoteSocket> {
-    const socket = await connect();
-    for (const part of parts) {
-      if (typeof part === 'number') await delay(part);
-      else await socket.write(part);
-    }
-    return socket;
-  }
+  const send = (...parts: (Buffer | number)[]) => sendTo(world, ...parts);
 
   describe('legal ways to send a request are served', () => {
     const payload = Buffer.from('payload');
@@ -61,6 +54,20 @@ describe('probing', { skip: whySkipped(), concurrency: 4 }, () => {
         Buffer.concat([s.salt, s.chunk(target.subarray(0, 3))]),
         100,
         s.chunk(Buffer.concat([target.subarray(3), payload])),
+      ],
+      'chunks of length 0 before, in and behind the address': (s) => [
+        Buffer.concat([
+          s.salt,
+          s.chunk(nothing),
+          s.chunk(target.subarray(0, 2)),
+          s.chunk(nothing),
+          s.chunk(target.subarray(2)),
+          s.chunk(nothing),
+          s.chunk(payload),
+        ]),
+      ],
+      'an IPv4-mapped address of type 4': (s) => [
+        Buffer.concat([s.salt, s.chunk(Buffer.concat([mappedTarget, payload]))]),
       ],
       'address alone, data later': (s) => [Buffer.concat([s.salt, s.chunk(target)]), 300, s.chunk(payload)],
     };
@@ -158,6 +165,9 @@ describe('forgery outlives nothing', { skip: whySkipped() }, () => {
     const service = await world.startServer('ours', { config: { timeout: 600 } });
     const fds = await world.restingFds(service);
     const sealer = new PeerSealer(method, password);
+    const tooLong = new PeerSealer(method, password);
+    const served = firstFlight(target);
+    await echoed(await sendTo(world, served), Buffer.from('x'));
     const probes = [
       ...Array.from({ length: 20 }, (_, index) => randomBytes(60 + index)),
       ...Array.from({ length: 10 }, () => {
@@ -165,6 +175,9 @@ describe('forgery outlives nothing', { skip: whySkipped() }, () => {
         return Buffer.concat([wrong.salt, wrong.chunk(target)]);
       }),
       Buffer.concat([sealer.salt, sealer.chunk(Buffer.from('63010203040050', 'hex'))]),
+      flipLastBit(firstFlight(target)),
+      Buffer.concat([tooLong.salt, tooLong.chunk(target), tooLong.chunk(randomBytes(0x4000))]),
+      served,
     ];
     const sockets = await world.client.connectMany(server, probes.length);
     await Promise.all(sockets.map((socket, index) => socket.write(probes[index]!)));
@@ -198,6 +211,15 @@ describe('forgery outlives nothing', { skip: whySkipped() }, () => {
     assert.ok(await world.settles(() => service.usage().fds <= fds, 2000), 'descriptors kept');
   });
 });
+
+async function sendTo(world: World, ...parts: (Buffer | number)[]): Promise<RemoteSocket> {
+  const socket = await world.client.connect(server);
+  for (const part of parts) {
+    if (typeof part === 'number') await delay(part);
+    else await socket.write(part);
+  }
+  return socket;
+}
 
 async function echoed(socket: RemoteSocket, expected: Buffer): Promise<void> {
   for (let bytes = 1; ;) {

@@ -25,15 +25,6 @@ describe('replays', { skip: whySkipped(), concurrency: true }, () => {
   });
   after(() => world?.destroy());
 
-  function firstFlight(port: number): Buffer {
-    const sealer = new PeerSealer(method, password);
-    const payload = Buffer.from('first flight');
-    return Buffer.concat([
-      sealer.salt,
-      sealer.chunk(Buffer.concat([targetAddress(origins.ipv4, port), payload])),
-    ]);
-  }
-
   async function isServed(flight: Buffer, port: number): Promise<void> {
     const client = await world.client.connect(server);
     await client.write(flight);
@@ -94,3 +85,12 @@ describe('replays', { skip: whySkipped(), concurrency: true }, () => {
     assert.deepEqual(refused, [], 'ss-server complains about connections of ss-redir');
   });
 });
+
+function firstFlight(port: number): Buffer {
+  const sealer = new PeerSealer(method, password);
+  const payload = Buffer.from('first flight');
+  return Buffer.concat([
+    sealer.salt,
+    sealer.chunk(Buffer.concat([targetAddress(origins.ipv4, port), payload])),
+  ]);
+}

@@ -25,7 +25,7 @@ describe('wire', { skip: whySkipped() }, () => {
 
   for (const mode of modes) {
     for (const family of families) {
-      test(`${mode} ${family}: on a listener on ::, the request names the target in its own family`, async () => {
+      test(`${mode} ${family}: on a listener on ::, the request names the target in its own family, and is answered`, async () => {
         await world.startRedir('ours', mode, { config: { local_address: '::' } });
         const client = await world.client.connect({ host: origins[family], port: 443 });
         await client.write('hello');
@@ -33,6 +33,11 @@ describe('wire', { skip: whySkipped() }, () => {
         const expected = Buffer.concat([targetAddress(origins[family], 443), Buffer.from('hello')]);
         const plain = await readPlain(socket, 'aes-256-gcm', expected.length);
         assert.equal(plain.toString('hex'), expected.toString('hex'));
+
+        const sealer = new PeerSealer('aes-256-gcm', password);
+        await socket.write(Buffer.concat([sealer.salt, sealer.chunk(Buffer.from('answer'))]));
+        const { data, remote } = await client.wait({ bytes: 6 });
+        assert.deepEqual([data.toString(), remote], ['answer', `${origins[family]} 443`]);
       });
     }
   }
