@@ -1,6 +1,7 @@
 // "fast_open": true on kernels that have it off, for clients only, and for both (R53; R05, R07, R09 again under it).
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
+import type { Service } from '../../src/demo/service.js';
 import { originPorts, origins, whySkipped, World, type Kind } from '../helpers/world.js';
 
 const MiB = 1 << 20;
@@ -17,13 +18,14 @@ describe('fast open', { skip: whySkipped() }, () => {
   for (const setting of [0, 1, 3]) {
     for (const server of ['ours', 'debian'] as const satisfies Kind[]) {
       describe(`net.ipv4.tcp_fastopen=${setting}, ${server} ss-server`, () => {
+        let redir: Service;
         before(async () => {
           for (const netns of world.bed.all) await netns.sysctl({ 'net.ipv4.tcp_fastopen': setting });
           // Debian's ss-server ends itself when the kernel has it off for servers.
           await world.startServer(server, {
             config: { fast_open: server === 'ours' || (setting & 2) !== 0 },
           });
-          await world.startRedir('ours', 'redirect', { config: { fast_open: true } });
+          redir = await world.startRedir('ours', 'redirect', { config: { fast_open: true } });
         });
         after(() => world.reset());
         afterEach(() => world.client.call('clear', undefined));
@@ -52,6 +54,11 @@ describe('fast open', { skip: whySkipped() }, () => {
           const target = { host: origins.ipv4, port: originPorts.closing };
           const size = { down: 16 * MiB, up: 0, readDelayMs: 300 };
           assert.deepEqual((await world.client.bulk({ ...target, ...size, connections: 1 })).failures, {});
+        });
+
+        test('the log says once that the kernel has it off, where that is so', async () => {
+          const count = redir.output.split('TCP Fast Open is switched off in this kernel').length - 1;
+          assert.equal(count, setting === 0 ? 1 : 0, redir.output);
         });
 
         if (server === 'debian') return; // closes both directions at either FIN
