@@ -1,7 +1,7 @@
 /** What the commands share, in the order of events: configuration → listeners → workers → servers' names → signals. */
 import { readFileSync } from 'node:fs';
 import type { Command, Config } from '../config/config.js';
-import { applyDescriptorLimit, connectionLimit } from '../control/descriptors.js';
+import { applyDescriptorLimit, connectionLimit, descriptorsInForce } from '../control/descriptors.js';
 import { Dns } from '../control/dns.js';
 import { openListeners } from '../control/listeners.js';
 import { planWorkers } from '../control/plan.js';
@@ -86,7 +86,9 @@ function announce(config: Config, listeners: number, maxConnections: number, log
   if (config.reusePort) log.info('tcp port reuse enabled');
   if (config.fastOpen) log.info('using tcp fast open');
   if (config.noDelay) log.info('enable TCP no-delay');
-  log.debug(`${config.workers} workers, ${listeners} listeners each, at most ${maxConnections} connections`);
+  log.debug(
+    `${config.workers} workers, ${listeners} listeners each, at most ${maxConnections} connections, ${descriptorsInForce()} descriptors`,
+  );
 }
 
 function bracketed(host: string): string {

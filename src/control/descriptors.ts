@@ -31,3 +31,8 @@ export function connectionLimit(wanted: number, warn: (text: string) => void): n
     );
   return Math.min(wanted, fitting);
 }
+
+/** The descriptor limit that is in force. */
+export function descriptorsInForce(): number {
+  return descriptorLimit().soft;
+}

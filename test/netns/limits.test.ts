@@ -50,15 +50,16 @@ describe('limits', { skip: whySkipped() }, () => {
       ['-n 4096', { args: ['-n', '4096'] }],
       ['"nofile": 4096', { config: { nofile: 4096 } }],
     ] as const) {
-      test(`${form} is in force under a soft limit of 1024`, async (t) => {
+      test(`${form} is in force under a soft limit of 1024, and -v says so`, async (t) => {
         t.after(() => world.reset());
         const prefix = ['prlimit', '--nofile=1024:8192'];
         const redir = await world.startRedir('ours', 'redirect', {
           ...options,
-          args: [...('args' in options ? options.args : [])],
+          args: ['-v', ...('args' in options ? options.args : [])],
           prefix,
         });
         assert.equal(softLimit(redir.pid), 4096);
+        await redir.waitForOutput(/\b4096 descriptors/, 1000);
       });
     }
 
