@@ -45,6 +45,17 @@ describe('npm start', { skip: whyNoNetns() }, () => {
     });
   }
 
+  it('Ctrl-C in a terminal, which its programs get as well, ends it in order all the same', async () => {
+    const demo = new DemoInTerminal('--mib', '1024');
+    await demo.waitForTransfer();
+    const start = Date.now();
+    demo.pressCtrlC();
+    assert.deepEqual(await demo.ended, [130, null], demo.output);
+    assert.ok(Date.now() - start < 2000, `${Date.now() - start} ms`);
+    assert.match(demo.output, /SIGINT: removing namespaces and processes/);
+    demo.assertNothingLeft();
+  });
+
   it('--hold keeps it up with commands that work, and Ctrl-C then is a clean end', async () => {
     const demo = new Demo('--mib', '1', '--hold');
     await demo.waitFor(/ss -tnlp\n/);
@@ -116,10 +127,16 @@ class Demo {
 
   constructor(...args: string[]) {
     clearLeftovers('ss-redir-demo');
-    this.child = spawn(process.execPath, [program, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+    const { ownGroup: detached } = this;
+    this.child = spawn(process.execPath, [program, ...args], { stdio: ['ignore', 'pipe', 'pipe'], detached });
     this.child.stdout.on('data', (chunk) => (this.output += chunk));
     this.child.stderr.on('data', (chunk) => (this.output += chunk));
     this.ended = once(this.child, 'close');
+  }
+
+  /** Whether it leads a process group, as it does in a terminal. */
+  protected get ownGroup(): boolean {
+    return false;
   }
 
   get name(): string {
@@ -164,6 +181,17 @@ class Demo {
       assert.ok(!existsSync(`/run/netns/${this.name}-${role}`), `${this.name}-${role}`);
     assert.deepEqual(this.folders(), []);
     assert.deepEqual(this.#inside.map(commandLine).filter(Boolean), []);
+  }
+}
+
+class DemoInTerminal extends Demo {
+  protected override get ownGroup(): boolean {
+    return true;
+  }
+
+  /** A terminal sends SIGINT to each process of the group. */
+  pressCtrlC(): void {
+    process.kill(-this.child.pid!, 'SIGINT');
   }
 }
 
