@@ -4,6 +4,7 @@ import type { Command, Config } from '../config/config.js';
 import { applyDescriptorLimit, connectionLimit, descriptorsInForce } from '../control/descriptors.js';
 import { Dns } from '../control/dns.js';
 import { openListeners } from '../control/listeners.js';
+import { markInForce } from '../control/mark.js';
 import { planWorkers } from '../control/plan.js';
 import { Servers } from '../control/servers.js';
 import { Supervisor } from '../control/supervisor.js';
@@ -45,7 +46,8 @@ async function serve(config: Config, log: Logger): Promise<void> {
   if (config.nofile !== undefined) applyDescriptorLimit(config.nofile, (text) => log.warn(text));
   const { nameservers, ipv6First, maxDnsQueries } = config;
   const dns = new Dns({ nameservers, ipv6First, maxQueries: maxDnsQueries });
-  const listeners = await openListeners(config, dns, (text) => log.warn(text));
+  const mark = markInForce(config, (text) => log.info(text));
+  const listeners = await openListeners(config, mark, dns, (text) => log.warn(text));
   const maxConnections = connectionLimit(config.maxConnections, (text) => log.warn(text));
   const supervisor = new Supervisor(dns, {
     onLog: (level, text) => log.write(level, text),
@@ -53,7 +55,7 @@ async function serve(config: Config, log: Logger): Promise<void> {
   });
   for (const signal of ['SIGINT', 'SIGTERM'] as const)
     process.on(signal, () => void end(supervisor, log, signal));
-  await supervisor.start(planWorkers(config, listeners, maxConnections));
+  await supervisor.start(planWorkers(config, mark, listeners, maxConnections));
   if (config.command === 'ss-redir') await followServers(config, dns, supervisor, log);
   announce(config, listeners[0]!.length, maxConnections, log);
   // A port of the workers keeps the process alive until a signal comes.

@@ -16,6 +16,7 @@ interface Place {
   endpoint: Endpoint;
   tos: number;
   ipv6Only?: boolean;
+  mark?: number;
 }
 
 /**
@@ -25,10 +26,12 @@ interface Place {
  */
 export async function openListeners(
   config: Config,
+  mark: number,
   dns: Dns,
   warn: (text: string) => void,
 ): Promise<ListenerPlan[][]> {
   const places = config.command === 'ss-redir' ? redirPlaces(config) : await serverPlaces(config, dns);
+  for (const place of places) place.mark = mark;
   leaveIpv4ToItsOwn(places);
   const reusePort = config.reusePort || config.workers > 1;
   if (reusePort && !config.reusePort) for (const place of places) probe(config, place, warn);
@@ -84,7 +87,7 @@ function probe(config: Config, place: Place, warn: (text: string) => void): void
 
 function open(
   config: Config,
-  { endpoint, ipv6Only = false }: Place,
+  { endpoint, ipv6Only = false, mark = 0 }: Place,
   reusePort: boolean,
   warn: (text: string) => void,
 ): number {
@@ -94,7 +97,7 @@ function open(
     reusePort,
     mptcp: config.command === 'ss-server' && config.mptcp,
     fastOpenQueue: config.command === 'ss-server' && config.fastOpen ? fastOpenQueue : 0,
-    mark: config.outboundFwmark,
+    mark,
     sendBuffer: config.tcpIncomingSndbuf,
     receiveBuffer: config.tcpIncomingRcvbuf,
   };

@@ -11,6 +11,7 @@ const maxConnectSeconds = 10;
 
 export function planWorkers(
   config: Config,
+  mark: number,
   listeners: readonly ListenerPlan[][],
   maxConnections: number,
 ): Omit<Plan, 'control'>[] {
@@ -35,7 +36,7 @@ export function planWorkers(
     noDelay: config.noDelay,
     fastOpen: config.fastOpen,
     mptcp: config.mptcp && config.command === 'ss-redir',
-    mark: config.outboundFwmark,
+    mark,
     outgoingSendBuffer: config.tcpOutgoingSndbuf,
     outgoingReceiveBuffer: config.tcpOutgoingRcvbuf,
     bind4: config.bindAddress4,

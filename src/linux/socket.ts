@@ -79,6 +79,20 @@ export function listenTcp(
   }
 }
 
+/** Whether this process may mark its packets: it takes CAP_NET_ADMIN, or since Linux 5.17 CAP_NET_RAW. */
+export function mayMark(mark: number): boolean {
+  const fd = openSocket(AF_INET, false);
+  try {
+    sockopt.setMark(fd, mark);
+    return true;
+  } catch (error) {
+    if (error instanceof SyscallError && error.code === 'EPERM') return false;
+    throw error;
+  } finally {
+    libc.close(fd);
+  }
+}
+
 /** The next connection of a listener as a non-blocking socket, or the negative errno (EAGAIN, EMFILE …). */
 export function acceptTcp(listener: number): number {
   const fd = libc.accept4(listener, sockaddr.address, sockaddr.prepareLength(), SOCK_NONBLOCK | SOCK_CLOEXEC);

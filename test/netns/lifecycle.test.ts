@@ -21,6 +21,24 @@ import {
 const endLimitMs = 1000;
 const MiB = 1 << 20;
 
+type Program = 'ss-redir' | 'ss-server';
+const good: Record<Program, Config> = {
+  'ss-redir': {
+    server: addresses.internet.ipv4,
+    server_port: serverPort,
+    local_address: '::',
+    local_port: redirPort,
+    password,
+    method: 'aes-256-gcm',
+  },
+  'ss-server': { server: '0.0.0.0', server_port: serverPort, password, method: 'aes-256-gcm' },
+};
+
+function without(program: Program, key: string): Config {
+  const { [key]: _left, ...rest } = good[program];
+  return rest;
+}
+
 describe('lifecycle', { skip: whySkipped() }, () => {
   let world: World;
   before(async () => {
@@ -107,22 +125,6 @@ describe('lifecycle', { skip: whySkipped() }, () => {
   }
 
   describe('refused at the start: one line that names the culprit, status 1, within a second', () => {
-    type Program = 'ss-redir' | 'ss-server';
-    const good: Record<Program, Config> = {
-      'ss-redir': {
-        server: addresses.internet.ipv4,
-        server_port: serverPort,
-        local_address: '::',
-        local_port: redirPort,
-        password,
-        method: 'aes-256-gcm',
-      },
-      'ss-server': { server: '0.0.0.0', server_port: serverPort, password, method: 'aes-256-gcm' },
-    };
-    const without = (program: Program, key: string): Config => {
-      const { [key]: _left, ...rest } = good[program];
-      return rest;
-    };
     const portKey = { 'ss-redir': 'local_port', 'ss-server': 'server_port' } as const;
 
     for (const program of ['ss-redir', 'ss-server'] as const) {
@@ -175,6 +177,14 @@ describe('lifecycle', { skip: whySkipped() }, () => {
       });
     }
 
+    test('ss-redir: without the capability to mark its packets', async () => {
+      const config = world.writeConfig(good['ss-redir']);
+      const command = [...unprivileged, ...commandLine('ss-redir', 'ours'), '-c', config];
+      const { lines, status } = await runToEnd(command);
+      assertOneError(lines, /CAP_NET.*SO_MARK.*--outbound-fwmark 0/);
+      assert.equal(status, 1);
+    });
+
     test('ss-redir: -T without the capability for it', async () => {
       const config = world.writeConfig(good['ss-redir']);
       const command = [...unprivileged, ...commandLine('ss-redir', 'ours'), '-c', config, '-T'];
@@ -191,6 +201,27 @@ describe('lifecycle', { skip: whySkipped() }, () => {
       const client = await world.client.connect({ host, port: serverPort });
       await client.destroy();
     }
+  });
+
+  // As Debian's unit starts it: CAP_NET_BIND_SERVICE and nothing else.
+  test('ss-server serves without the privilege to mark its packets, and refuses only a mark that was asked for', async () => {
+    const server = await world.startServer('ours', { prefix: unprivileged });
+    await server.waitForOutput(/carry no mark.*CAP_NET/);
+    await world.startRedir('ours', 'redirect');
+    const client = await connect(originPorts.echo);
+    await client.write('x');
+    assert.equal((await client.wait({ bytes: 1 })).bytes, 1);
+    await world.stop(server);
+
+    const config = world.writeConfig({ ...good['ss-server'], outbound_fwmark: 7 });
+    const { lines, status } = await runToEnd([
+      ...unprivileged,
+      ...commandLine('ss-server', 'ours'),
+      '-c',
+      config,
+    ]);
+    assertOneError(lines, /SO_MARK.*--outbound-fwmark 0/);
+    assert.equal(status, 1);
   });
 
   test('no password stands in the log of a running program', async () => {
