@@ -203,6 +203,22 @@ describe('lifecycle', { skip: whySkipped() }, () => {
     }
   });
 
+  for (const program of ['ss-redir', 'ss-server'] as const) {
+    test(`${program} --check: one line, status 0 for a valid configuration and 1 for another, and nothing is started`, async () => {
+      const check = (config: Config) =>
+        runToEnd([...commandLine(program, 'ours'), '-c', world.writeConfig(config), '--check']);
+      await world.client.listen({ port: serverPort, behaviour: 'silent' }); // so a start would fail
+      await world.client.listen({ port: redirPort, behaviour: 'silent' });
+      const valid = await check(good[program]);
+      assert.deepEqual([valid.status, valid.lines.length], [0, 1], valid.lines.join('\n'));
+      assert.match(valid.lines[0]!, /the configuration is valid: .*\.json/);
+
+      const invalid = await check({ ...good[program], method: 'rc4-md5' });
+      assert.deepEqual([invalid.status, invalid.lines.length], [1, 1], invalid.lines.join('\n'));
+      assert.match(invalid.lines[0]!, /key "method".*retired/);
+    });
+  }
+
   // As Debian's unit starts it: CAP_NET_BIND_SERVICE and nothing else.
   test('ss-server serves without the privilege to mark its packets, and refuses only a mark that was asked for', async () => {
     const server = await world.startServer('ours', { prefix: unprivileged });
