@@ -139,7 +139,7 @@ describe('own traffic', { skip: whySkipped() }, () => {
         assert.ok(received === 0 && (closed || ended), 'the client is left hanging');
       });
       assert.ok(cpu < 0.5, `${cpu} s of CPU`);
-      assert.match(redir.output, /our own connection to the server .* came back/);
+      await redir.waitForOutput(/our own connection to the server .* came back/);
       assert.ok(redir.output.split('\n').length < 40, 'the log is flooded');
       assert.ok(await world.settles(() => redir.usage().fds <= fds), 'descriptors kept');
     });
