@@ -1,4 +1,4 @@
 #!/usr/bin/env node
-import { run } from '../cli/run.js';
+import { start } from '../cli/start.js';
 
-await run('ss-server');
+await start('ss-server');

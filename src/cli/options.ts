@@ -132,7 +132,14 @@ export const options: readonly Option[] = [
   },
 
   // Files and limits
-  { short: 'c', long: 'config', argument: 'FILE', commands: both, help: 'configuration file (JSON)' },
+  {
+    short: 'c',
+    long: 'config',
+    argument: 'FILE',
+    commands: both,
+    fallback: 'shadowsocks-libev/config.json in ~/.config or /etc',
+    help: 'configuration file; without any argument a default one',
+  },
   {
     short: 't',
     long: 'timeout',
@@ -189,7 +196,7 @@ export const options: readonly Option[] = [
     commands: both,
     key: 'max_dns_queries',
     fallback: '512',
-    help: 'name queries at a time; further ones wait',
+    help: 'name queries at a time; more are refused',
   },
 
   // How connections are taken and made

@@ -22,7 +22,6 @@ const exitInternal = 70;
 /** Runs the command until a signal ends it. */
 export async function run(command: Command): Promise<void> {
   let log = openLog({ ident: command });
-  process.on('SIGUSR1', () => {}); // Node would open its debugger
   process.on('uncaughtException', (error) => endBroken(log, error));
   try {
     const { help, version, check } = parseCommandLine(command, process.argv.slice(2));
@@ -48,12 +47,12 @@ async function serve(config: Config, log: Logger): Promise<void> {
   const dns = new Dns({ nameservers, ipv6First, maxQueries: maxDnsQueries });
   const mark = markInForce(config, (text) => log.info(text));
   const listeners = await openListeners(config, mark, dns, (text) => log.warn(text));
-  const maxConnections = connectionLimit(config.maxConnections, (text) => log.warn(text));
+  const maxConnections = connectionLimit(config.maxConnections, config.workers, (text) => log.warn(text));
   const supervisor = new Supervisor(dns, {
     onLog: (level, text) => log.write(level, text),
     onFatal: (error) => endBroken(log, error),
   });
-  for (const signal of ['SIGINT', 'SIGTERM'] as const)
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
     process.on(signal, () => void end(supervisor, log, signal));
   await supervisor.start(planWorkers(config, mark, listeners, maxConnections));
   if (config.command === 'ss-redir') await followServers(config, dns, supervisor, log);

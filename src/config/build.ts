@@ -37,7 +37,7 @@ export function buildConfig(command: Command, commandLine: Settings, file: FileS
   const warnings = [...file.warnings, ...unknownKeys(file.settings)];
   const settings = merge(commandLine, file.settings);
   refuseLaterKeys(command, settings);
-  refuseMissing(command, settings, file.path);
+  refuseMissing(command, settings, file.path, warnings);
   warnings.push(...warnOfUnusedKeys(command, settings));
   checkMode(settings, warnings);
 
@@ -111,7 +111,12 @@ function merge(commandLine: Settings, file: Settings): Settings {
 }
 
 /** What cannot be left out, with how to give it: [there?, what it is, option]. */
-function refuseMissing(command: Command, settings: Settings, path: string | undefined): void {
+function refuseMissing(
+  command: Command,
+  settings: Settings,
+  path: string | undefined,
+  warnings: readonly string[],
+): void {
   const has = (key: string): boolean => (settings.get(key)?.value ?? null) !== null;
   const servers = read(settings, 'server');
   const needsPort = servers === undefined || servers.some(({ port }) => port === undefined);
@@ -126,7 +131,9 @@ function refuseMissing(command: Command, settings: Settings, path: string | unde
   if (manager !== undefined) {
     throw manager.refuse(`only ss-manager reads it; ${command} also needs ${missing.join(', ')}`);
   }
-  const message = `missing ${missing.join(', ')}`;
+  // What is missing is often there under a misspelt name.
+  const hints = warnings.length === 0 ? '' : ` (${warnings.join('; ')})`;
+  const message = `missing ${missing.join(', ')}${hints}`;
   if (path === undefined) throw new UsageError(`${message}; no configuration file was read (option -c)`);
   throw new ConfigError(`${oneLine(path)}: ${message}`);
 }
@@ -171,7 +178,12 @@ function readLocalAddress(
     read(settings, 'local_address') ?? (servers.every(({ host }) => isIPv6(host)) ? '::1' : '127.0.0.1');
   if (!tcpTproxy && isLoopback(local)) {
     warnings.push(
-      `listening on ${local} only: REDIRECT brings clients of the LAN to the address of their interface, give -b :: or 0.0.0.0 for them`,
+      `listening on ${local} only: REDIRECT brings clients of the LAN to the address of their interface, give -b :: for them (0.0.0.0 is IPv4 only)`,
+    );
+  }
+  if (tcpTproxy && !isLoopback(local) && local !== '::' && local !== '0.0.0.0') {
+    warnings.push(
+      `listening on ${local} only: the rules hand TPROXY connections to 127.0.0.1 and ::1, give -b :: for them`,
     );
   }
   return local;

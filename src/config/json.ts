@@ -16,7 +16,7 @@ export interface ParsedFile {
  * @throws {ConfigError} `FILE:LINE:COLUMN: what was expected`, on one line.
  */
 export function parseJson(text: string, file: string): ParsedFile {
-  const place = (offset: number): string => placeOf(text, file, offset);
+  const place = placesIn(text, file);
   refuseOtherFormats(text, place);
 
   const errors: ParseError[] = [];
@@ -34,7 +34,7 @@ export function parseJson(text: string, file: string): ParsedFile {
     const at = place(keyNode.offset);
     if (settings.has(key)) warnings.push(`${at}: key ${quote(key)} is there twice; the last one counts`);
     const source = text.slice(valueNode.offset, valueNode.offset + valueNode.length);
-    settings.set(key, Setting.fromFile(place(valueNode.offset), key, getNodeValue(valueNode), source));
+    settings.set(key, Setting.fromFile(place(valueNode.offset), key, valueOf(valueNode, place), source));
   }
   return { settings, warnings };
 }
@@ -61,6 +61,15 @@ function parse(text: string, errors: ParseError[], place: (offset: number) => st
   } catch (error) {
     if (!(error instanceof RangeError)) throw error; // the parser calls itself: the stack is full
     throw new ConfigError(`${place(0)}: arrays or objects are nested too deeply`);
+  }
+}
+
+function valueOf(node: Node, place: (offset: number) => string): unknown {
+  try {
+    return getNodeValue(node);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error; // it calls itself, too
+    throw new ConfigError(`${place(node.offset)}: arrays or objects are nested too deeply`);
   }
 }
 
@@ -92,10 +101,26 @@ function explain(text: string, { error, offset }: ParseError, root: Node | undef
 }
 
 /** Lines and columns count from 1; a column is a character of the editor's, that is, a code point. */
-function placeOf(text: string, file: string, offset: number): string {
-  const before = text.slice(0, offset);
-  const lineStart = Math.max(before.lastIndexOf('\n'), before.lastIndexOf('\r')) + 1;
-  const line = before.split(/\r\n|\n|\r/).length;
-  const column = Array.from(before.slice(lineStart)).length + 1;
-  return `${oneLine(file)}:${line}:${column}`;
+function placesIn(text: string, file: string): (offset: number) => string {
+  const lineStarts = [0];
+  for (const { index, 0: lineEnd } of text.matchAll(/\r\n|\n|\r/g)) lineStarts.push(index + lineEnd.length);
+  return (offset) => {
+    const line = lastAtMost(lineStarts, offset);
+    const column = Array.from(text.slice(Math.max(lineStarts[line]!, offset - longestColumn), offset)).length;
+    return `${oneLine(file)}:${line + 1}:${column + 1}`;
+  };
+}
+
+/** Whoever puts everything on one line is not helped by a larger column, and finding it takes longer for each key. */
+const longestColumn = 10_000;
+
+/** Index of the last of the ascending `numbers` that is not above `limit`. */
+function lastAtMost(numbers: readonly number[], limit: number): number {
+  let low = 0;
+  for (let high = numbers.length - 1; low < high;) {
+    const middle = Math.ceil((low + high) / 2);
+    if (numbers[middle]! <= limit) low = middle;
+    else high = middle - 1;
+  }
+  return low;
 }

@@ -1,9 +1,11 @@
 /** How many descriptors there are, and how many connections that makes. */
-import { SyscallError } from '../errors.js';
+import { SyscallError, UsageError } from '../errors.js';
 import { descriptorLimit, openDescriptors, setDescriptorLimit } from '../linux/rlimit.js';
 
 /** For log, name queries, files read now and then, and the workers' own. */
 const reserve = 32;
+/** A worker's event loop, epoll set, eventfd, and the modules it reads at its start. */
+const perWorker = 10;
 const perConnection = 2;
 
 /** Applies `-n`. Node has raised the soft limit to the hard one already, so a lower number lowers it. */
@@ -21,10 +23,20 @@ export function applyDescriptorLimit(wanted: number, warn: (text: string) => voi
   }
 }
 
-/** The connections that fit in the descriptor limit, at most `wanted`. */
-export function connectionLimit(wanted: number, warn: (text: string) => void): number {
+/**
+ * The connections that fit in the descriptor limit, at most `wanted`. To be asked before the workers run.
+ *
+ * @throws {UsageError} when not even one does.
+ */
+export function connectionLimit(wanted: number, workers: number, warn: (text: string) => void): number {
   const { soft } = descriptorLimit();
-  const fitting = Math.max(1, Math.floor((soft - openDescriptors() - reserve) / perConnection));
+  const needed = openDescriptors() + reserve + workers * perWorker;
+  const fitting = Math.floor((soft - needed) / perConnection);
+  if (fitting < 1) {
+    throw new UsageError(
+      `the limit of ${soft} descriptors leaves none for connections: at least ${needed + perConnection} are needed (ulimit -n, -n, LimitNOFILE=)`,
+    );
+  }
   if (fitting < wanted)
     warn(
       `${fitting} connections fit in the limit of ${soft} descriptors, fewer than ${wanted} (--max-connections)`,

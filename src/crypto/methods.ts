@@ -93,6 +93,8 @@ export function explainUnknownMethod(name: string): string {
   if (retiredMethods.has(wanted)) {
     return `method "${wanted}" is a retired stream cipher without authentication; ${valid}`;
   }
+  if (wanted.startsWith('2022-'))
+    return `method "${wanted}" is of the 2022 edition, which this version does not have yet; ${valid}`;
   const meant = otherNames.get(wanted) ?? methodNames.find((known) => strip(known) === strip(wanted));
   if (meant !== undefined) return `unknown method "${wanted}", did you mean "${meant}"? ${valid}`;
   return `unknown method "${wanted}"; ${valid}`;

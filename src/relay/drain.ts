@@ -8,7 +8,7 @@ import { EPOLLIN } from '../linux/epoll.js';
 import { EAGAIN } from '../linux/errno.js';
 import { errno } from '../linux/ffi.js';
 import { recv } from '../linux/libc.js';
-import { closeOrderly, MSG_TRUNC } from '../linux/socket.js';
+import { MSG_TRUNC } from '../linux/socket.js';
 import type { RelayContext } from './context.js';
 
 const discardSize = 1 << 20;
@@ -19,13 +19,21 @@ export class Drain implements EventHandler, Deadlined {
   private readonly context: RelayContext;
   private readonly fd: number;
   private readonly closeMs: number;
+  private readonly closeFd: (fd: number) => void;
   private readonly onClosed: () => void;
 
   /** Takes over `fd`, which is out of the reactor. */
-  constructor(context: RelayContext, fd: number, closeMs: number, onClosed: () => void) {
+  constructor(
+    context: RelayContext,
+    fd: number,
+    closeMs: number,
+    closeFd: (fd: number) => void,
+    onClosed: () => void,
+  ) {
     this.context = context;
     this.fd = fd;
     this.closeMs = closeMs;
+    this.closeFd = closeFd;
     this.onClosed = onClosed;
   }
 
@@ -53,7 +61,7 @@ export class Drain implements EventHandler, Deadlined {
     const { reactor } = this.context;
     reactor.timers.delete(this);
     reactor.forget(this.fd);
-    closeOrderly(this.fd);
+    this.closeFd(this.fd);
     this.onClosed();
   }
 }

@@ -161,13 +161,15 @@ class RedirConnection implements DialEvents, PairEvents {
     if (!this.options.fastOpen) this.upstreams.succeeded(server);
     if (log.verbose) log.debug(`${this.client} -> ${target} by ${server}`);
     const header = writeIpAddress(target.address, target.port);
+    const salt = randomBytes(method.saltSize);
     const pair = new Pair(
       context,
       {
         plainFd: this.clientFd,
         cipherFd: serverFd,
-        encoder: new AeadStreamEncoder(backend, method, masterKey, randomBytes(method.saltSize), header),
-        decoder: new AeadStreamDecoder(backend, method, masterKey),
+        encoder: new AeadStreamEncoder(backend, method, masterKey, salt, header),
+        // Our own stream sent back to us is no answer.
+        decoder: new AeadStreamDecoder(backend, method, masterKey, (other) => !isSame(salt, other)),
         headerDueMs: this.acceptedMs + firstBytesMs,
         plainName: 'client',
         cipherName: 'server',
@@ -189,7 +191,17 @@ class RedirConnection implements DialEvents, PairEvents {
     // With Fast Open the connection stood on paper only when the pair began: here is where a dead server shows.
     if (this.options.fastOpen && reason !== undefined && !answered)
       this.upstreams.failed(this.server!, reactor.nowMs);
+    if (this.upstreams.tooManySilences(answered)) {
+      log.limited(
+        'silence',
+        `server ${this.server} ends one connection after another without an answer: do its password and method agree with ours?`,
+      );
+    }
     if (log.verbose) log.debug(`${this.client} -> ${this.target}: ${reason ?? 'ended'}`);
     limits.leave();
   }
+}
+
+function isSame(one: Uint8Array, other: Uint8Array): boolean {
+  return one.every((byte, i) => byte === other[i]);
 }

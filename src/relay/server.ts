@@ -129,11 +129,14 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
     }
   }
 
+  /** Out of the reactor meanwhile: a reset would be told every turn, and nothing of it can be read without a block. */
   private waitForBlock(): void {
-    const { reactor, blocks } = this.context;
-    reactor.change(this.fd, 0);
+    const { reactor, blocks, log } = this.context;
+    log.limited('buffers', 'all buffers hold bytes for peers that do not take them: new connections wait');
+    reactor.remove(this.fd);
     blocks.whenFree(() => {
-      if (this.isStranger) reactor.change(this.fd, EPOLLIN);
+      if (!this.isStranger) return;
+      reactor.add(this.fd, this, EPOLLIN);
     });
   }
 
@@ -153,11 +156,11 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
     reactor.timers.delete(this);
     reactor.remove(this.fd);
     this.release();
-    this.drain(this.strangerDueMs);
+    this.drain(this.strangerDueMs, closeOrderly);
   }
 
-  private drain(closeMs: number): void {
-    new Drain(this.context, this.fd, closeMs, () => this.context.limits.leave()).start();
+  private drain(closeMs: number, close: (fd: number) => void): void {
+    new Drain(this.context, this.fd, closeMs, close, () => this.context.limits.leave()).start();
   }
 
   // ---- 2. the target
@@ -218,7 +221,8 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
   onForged(error: ProtocolError): void {
     const { log, reactor } = this.context;
     log.error(`${this.client}: the stream broke: ${error.message}`);
-    this.drain(reactor.nowMs + strangerMinMs + Math.random() * (strangerMaxMs - strangerMinMs));
+    // It has proved who it is before, so RST gives nothing away, and its client must not take the cut stream for whole.
+    this.drain(reactor.nowMs + strangerMinMs + Math.random() * (strangerMaxMs - strangerMinMs), closeReset);
   }
 
   onClosed(reason: string | undefined): void {

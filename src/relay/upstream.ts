@@ -6,6 +6,8 @@ import type { Endpoint } from '../linux/sockaddr.js';
 
 const firstPenaltyMs = 10_000;
 const maxPenaltyMs = 120_000;
+/** Targets that close without a word are common, so many in a row are not. */
+const suspectSilences = 3;
 
 interface Server {
   endpoint: Endpoint;
@@ -17,6 +19,7 @@ interface Server {
 export class Upstreams {
   private servers: Server[] = [];
   private turn = 0;
+  private silences = 0;
 
   /** Replaces the list, keeping what is known of servers that stay. */
   set(endpoints: readonly Endpoint[]): void {
@@ -63,6 +66,12 @@ export class Upstreams {
     if (server === undefined) return;
     server.failures = 0;
     server.badUntilMs = 0;
+  }
+
+  /** Counts connections that ended without a byte from the server: a server with another key says nothing, ever. */
+  tooManySilences(answered: boolean): boolean {
+    this.silences = answered ? 0 : this.silences + 1;
+    return this.silences >= suspectSilences;
   }
 
   private find(endpoint: Endpoint): Server | undefined {

@@ -89,19 +89,19 @@ test('-n lowers the limit; the connections that fit follow from it, with a warni
   try {
     applyDescriptorLimit(200, (text) => warnings.push(text));
     assert.equal(descriptorLimit().soft, 200);
-    const fitting = Math.floor((200 - openDescriptors() - 32) / 2);
+    const fitting = Math.floor((200 - openDescriptors() - 32 - 10) / 2);
     assert.equal(
-      connectionLimit(10, (text) => warnings.push(text)),
+      connectionLimit(10, 1, (text) => warnings.push(text)),
       10,
     );
     assert.equal(warnings.length, 0);
     assert.equal(
-      connectionLimit(5000, (text) => warnings.push(text)),
+      connectionLimit(5000, 1, (text) => warnings.push(text)),
       fitting,
     );
     assert.match(warnings[0]!, /connections fit in the limit of 200 descriptors, fewer than 5000/);
   } finally {
     setDescriptorLimit(before);
   }
-  assert.ok(connectionLimit(1, () => {}) === 1);
+  assert.ok(connectionLimit(1, 1, () => {}) === 1);
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openDescriptors } from '../../src/linux/rlimit.js';
+import { closeOrderly } from '../../src/linux/socket.js';
 import { Drain } from '../../src/relay/drain.js';
 import { patterned, Peer, quietTurns, Rig, socketPair } from '../helpers/relay-rig.js';
 
@@ -12,7 +13,7 @@ interface Drained {
 function drain(rig: Rig, forMs: number): Drained {
   const { accepted, connected } = socketPair();
   const drained: Drained = { peer: new Peer(rig.reactor, connected), closed: 0 };
-  new Drain(rig.context, accepted, rig.reactor.nowMs + forMs, () => drained.closed++).start();
+  new Drain(rig.context, accepted, rig.reactor.nowMs + forMs, closeOrderly, () => drained.closed++).start();
   return drained;
 }
 

@@ -341,3 +341,24 @@ test('a request that waits for a block until its deadline leaves nothing behind'
   );
   closeReset(rig.origin);
 });
+
+test('a stranger that resets while no block is free costs no CPU and is gone afterwards', () => {
+  const rig = serverRig({ blocks: 2 });
+  const { blocks } = rig.context;
+  rig.run(
+    (function* () {
+      const held = [blocks.lease()!, blocks.lease()!];
+      const peer = connect(rig);
+      peer.say(patterned(10, 1));
+      yield* rig.turnsWithin(50, () => {});
+      peer.reset();
+      let turns = 0;
+      yield* rig.turnsWithin(300, (count) => (turns = count));
+      assert.ok(turns <= quietTurns, `${turns} turns`);
+      for (const block of held) blocks.release(block);
+      yield () => rig.context.limits.open === 0;
+      assertNothingHeld(rig);
+    })(),
+  );
+  closeReset(rig.origin);
+});

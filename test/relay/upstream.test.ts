@@ -74,3 +74,11 @@ test('a new list keeps what is known of servers that stay and forgets the others
 test('no server gives an empty order', () => {
   assert.deepEqual(new Upstreams().order(0), []);
 });
+
+test('three connections in a row without an answer are suspect, one answer clears it', () => {
+  const upstreams = new Upstreams();
+  const seen = [false, false, false, false, true, false].map((answered) =>
+    upstreams.tooManySilences(answered),
+  );
+  assert.deepEqual(seen, [false, false, true, true, false, false]);
+});

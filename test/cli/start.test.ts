@@ -1,0 +1,86 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const built = fileURLToPath(new URL('../../', import.meta.url));
+const bin = (command: string, root = built): string => join(root, 'src', 'bin', `${command}.js`);
+
+for (const command of ['ss-redir', 'ss-server']) {
+  test(`${command} without its npm packages says so in one line`, () => {
+    const folder = mkdtempSync(join(tmpdir(), 'ss-redir-start-'));
+    try {
+      cpSync(join(built, 'src'), join(folder, 'src'), { recursive: true });
+      writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
+      const { status, stdout, stderr } = spawnSync(process.execPath, [bin(command, folder), '--help'], {
+        encoding: 'utf8',
+      });
+      assert.deepEqual([status, stdout], [1, '']);
+      assert.match(
+        stderr,
+        /^ss-\w+: Cannot find package '[^']+': the npm packages are not installed, run "npm ci"\n$/,
+      );
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+}
+
+test('a required key under a misspelt name is named beside what is missing', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'ss-redir-start-'));
+  try {
+    const file = join(folder, 'c.json');
+    writeFileSync(
+      file,
+      '{"server":"192.0.2.1","server_port":8388,"local_port":1080,"pasword":"tell-nobody"}',
+    );
+    const { status, stderr } = spawnSync(process.execPath, [bin('ss-redir'), '-c', file], {
+      encoding: 'utf8',
+    });
+    assert.equal(status, 1);
+    assert.match(stderr, /missing "password" or "key".*"pasword".*"password"/);
+    assert.equal(stderr.trimEnd().split('\n').length, 1);
+    assert.doesNotMatch(stderr, /tell-nobody/);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('a method of the 2022 edition is refused as not there yet', () => {
+  const args = [bin('ss-server'), '-p', '8388', '-k', 'x', '-m', '2022-blake3-aes-256-gcm', '--check'];
+  const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' });
+  assert.equal(status, 1);
+  assert.match(stderr, /2022 edition, which this version does not have yet/);
+});
+
+test('deep nesting and many keys in a file are refused or read in time, never an internal error', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'ss-redir-start-'));
+  try {
+    const many = Array.from({ length: 20_000 }, (_, i) => `"_k${i}":1`).join(',\n');
+    for (const depth of [100, 2000, 3000, 3500, 4000, 6000, 50_000]) {
+      const file = join(folder, `${depth}.json`);
+      writeFileSync(
+        file,
+        `{"_x":${'['.repeat(depth)}${']'.repeat(depth)},${many},"server_port":8388,"password":"x"}`,
+      );
+      const args = [bin('ss-server'), '-c', file, '--check'];
+      const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', timeout: 20_000 });
+      assert.ok(status === 0 || status === 1, `${depth}: status ${status}: ${stderr.slice(0, 300)}`);
+    }
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('too few descriptors for a connection are refused in one line', () => {
+  const command = `ulimit -n 60; exec ${process.execPath} ${bin('ss-server')} -s 127.0.0.1 -p 18999 -k x --workers 4`;
+  const { status, stderr } = spawnSync('bash', ['-c', command], { encoding: 'utf8', timeout: 10_000 });
+  assert.equal(status, 1, stderr);
+  assert.match(
+    stderr,
+    /ERROR: the limit of 60 descriptors leaves none for connections: at least \d+ are needed/,
+  );
+});
