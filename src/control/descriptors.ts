@@ -3,9 +3,9 @@ import { SyscallError, UsageError } from '../errors.js';
 import { descriptorLimit, openDescriptors, setDescriptorLimit } from '../linux/rlimit.js';
 
 /** For log, name queries, files read now and then, and the workers' own. */
-const reserve = 32;
+const reserve = 24;
 /** A worker's event loop, epoll set, eventfd, and the modules it reads at its start. */
-const perWorker = 10;
+const perWorker = 8;
 const perConnection = 2;
 
 /** Applies `-n`. Node has raised the soft limit to the hard one already, so a lower number lowers it. */

@@ -89,7 +89,7 @@ test('-n lowers the limit; the connections that fit follow from it, with a warni
   try {
     applyDescriptorLimit(200, (text) => warnings.push(text));
     assert.equal(descriptorLimit().soft, 200);
-    const fitting = Math.floor((200 - openDescriptors() - 32 - 10) / 2);
+    const fitting = Math.floor((200 - openDescriptors() - 24 - 8) / 2);
     assert.equal(
       connectionLimit(10, 1, (text) => warnings.push(text)),
       10,
