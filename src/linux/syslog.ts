@@ -54,8 +54,11 @@ function connectToDaemon(): number {
 }
 
 function timestamp(date: Date): string {
-  const two = (number: number): string => String(number).padStart(2, '0');
   const day = String(date.getDate()).padStart(2, ' ');
   const time = [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(':');
   return `${months[date.getMonth()]} ${day} ${time}`;
+}
+
+function two(number: number): string {
+  return String(number).padStart(2, '0');
 }
