@@ -102,8 +102,9 @@ describe('endings under load', { skip: whySkipped() }, () => {
       };
       await world.startServer('ours');
       const words = [...commandLine('ss-redir', 'ours'), '-c', world.writeConfig(config), '--workers', '2'];
-      // script(1) gives it a terminal of its own, and types into that what it reads itself.
-      const terminal = world.bed.gateway.spawn('script', ['-qefc', words.join(' '), '/dev/null']);
+      // script(1) gives it a terminal of its own, and types into that what it reads itself. It runs a shell, $SHELL or sh:
+      // one that stays would take the Ctrl-C, too, and end with its own status.
+      const terminal = world.bed.gateway.spawn('script', ['-qefc', `exec ${words.join(' ')}`, '/dev/null']);
       let shown = '';
       terminal.all.on('data', (chunk: Buffer) => (shown += chunk.toString()));
       try {
