@@ -9,7 +9,7 @@ import {
   retiredMethods,
 } from '../../src/crypto/methods.js';
 
-test('sizes of the five methods are those of SIP004', () => {
+test('sizes of the methods are those of SIP004 and SIP022', () => {
   const sizes = methods.map(({ name, keySize, saltSize, nonceSize }) => [name, keySize, saltSize, nonceSize]);
   assert.deepEqual(sizes, [
     ['aes-128-gcm', 16, 16, 12],
@@ -17,7 +17,17 @@ test('sizes of the five methods are those of SIP004', () => {
     ['aes-256-gcm', 32, 32, 12],
     ['chacha20-ietf-poly1305', 32, 32, 12],
     ['xchacha20-ietf-poly1305', 32, 32, 24],
+    ['2022-blake3-aes-128-gcm', 16, 16, 12],
+    ['2022-blake3-aes-256-gcm', 32, 32, 12],
+    ['2022-blake3-chacha20-poly1305', 32, 32, 12],
   ]);
+});
+
+test('the methods of the 2022 edition are those that begin with 2022-, and two of them have identity headers', () => {
+  for (const { name, edition } of methods)
+    assert.equal(edition, name.startsWith('2022-') ? '2022' : 'aead', name);
+  const names = methods.filter((method) => method.hasIdentityHeaders).map((method) => method.name);
+  assert.deepEqual(names, ['2022-blake3-aes-128-gcm', '2022-blake3-aes-256-gcm']);
 });
 
 test('capitals and blanks around a method name do not matter', () => {
@@ -72,4 +82,20 @@ test('a near miss is answered with the method that was meant', () => {
   for (const [typed, meant] of pairs) {
     assert.ok(explainUnknownMethod(typed).includes(`did you mean "${meant}"`), typed);
   }
+});
+
+test('the methods of the 2022 edition that are not offered are refused as that', () => {
+  for (const name of ['2022-blake3-chacha8-poly1305', '2022-BLAKE3-chacha12-poly1305']) {
+    assert.equal(findMethod(name), undefined);
+    assert.match(
+      explainUnknownMethod(name),
+      /optional in the 2022 edition and not offered here; valid/,
+      name,
+    );
+  }
+  assert.match(explainUnknownMethod('2022-blake3-aes-192-gcm'), /^unknown method/);
+  assert.match(
+    explainUnknownMethod('2022-blake3-chacha20-ietf-poly1305'),
+    /mean "2022-blake3-chacha20-poly1305"/,
+  );
 });

@@ -42,6 +42,9 @@ interface Vectors {
   kdf: {
     evp_bytes_to_key_md5: { password: string; key_length: number; key_hex: string }[];
     hkdf_sha1_ss_subkey: { key_hex: string; salt_hex: string; subkey_hex: string }[];
+    blake3_derive_key_session: { psk_hex: string; salt_hex: string; use: string; subkey_hex: string }[];
+    blake3_derive_key_identity: { ipsk_hex: string; salt_hex: string; subkey_hex: string }[];
+    blake3_psk_hash16: { psk_hex: string; hash16_hex: string }[];
     hchacha20: Record<string, string>[];
   };
   nonce: { nonce_length: number; operations_done: number; next_nonce_hex: string }[];
