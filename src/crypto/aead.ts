@@ -26,11 +26,19 @@ export interface Opener {
   open(source: Block, offset: number, length: number, target: Block, targetOffset: number): boolean;
 }
 
+/** AES-128 or AES-256 on one block of 16 bytes, in place: ECB without padding. */
+export interface BlockCipher {
+  encrypt(block: Block, offset: number): void;
+  decrypt(block: Block, offset: number): void;
+}
+
 export interface AeadBackend {
   readonly name: 'openssl' | 'noble';
   /** The backend keeps `subkey`: nobody may write to it afterwards. */
   sealer(method: Method, subkey: Uint8Array): Sealer;
   opener(method: Method, subkey: Uint8Array): Opener;
+  /** @param key 16 or 32 bytes, kept as well. */
+  blockCipher(key: Uint8Array): BlockCipher;
 }
 
 /**

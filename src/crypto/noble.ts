@@ -2,13 +2,15 @@
  * The portable backend, on @noble/ciphers. It is also the reference that every other backend is tested against, so it is
  * written to be read: a cipher object, a slice and a copy for each operation.
  */
-import { gcm } from '@noble/ciphers/aes.js';
+import { ecb, gcm } from '@noble/ciphers/aes.js';
 import { chacha20poly1305, hchacha, xchacha20poly1305 } from '@noble/ciphers/chacha.js';
 import type { Block } from '../linux/memory.js';
-import type { AeadBackend, Opener, Sealer } from './aead.js';
+import type { AeadBackend, BlockCipher, Opener, Sealer } from './aead.js';
 import { tagSize, type Cipher, type Method } from './methods.js';
 
 export { hchacha };
+
+const blockSize = 16;
 
 interface OneShot {
   encrypt(plaintext: Uint8Array): Uint8Array;
@@ -27,6 +29,7 @@ export const nobleBackend: AeadBackend = {
   name: 'noble',
   sealer: (method, subkey) => new NobleSealer(method, subkey),
   opener: (method, subkey) => new NobleOpener(method, subkey),
+  blockCipher: (key) => new NobleBlockCipher(key),
 };
 
 class NobleSealer implements Sealer {
@@ -77,6 +80,29 @@ class NobleOpener implements Opener {
     target.bytes.set(opened, targetOffset);
     this.counter += 1;
     return true;
+  }
+}
+
+class NobleBlockCipher implements BlockCipher {
+  private readonly key: Uint8Array;
+
+  constructor(key: Uint8Array) {
+    this.key = key;
+  }
+
+  encrypt(block: Block, offset: number): void {
+    block.at(offset, blockSize);
+    block.bytes.set(this.cipher.encrypt(block.bytes.subarray(offset, offset + blockSize)), offset);
+  }
+
+  decrypt(block: Block, offset: number): void {
+    block.at(offset, blockSize);
+    block.bytes.set(this.cipher.decrypt(block.bytes.subarray(offset, offset + blockSize)), offset);
+  }
+
+  /** A new one each time: noble's encrypt once. */
+  private get cipher(): OneShot {
+    return ecb(this.key, { disablePadding: true });
   }
 }
 

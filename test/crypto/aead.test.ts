@@ -170,6 +170,54 @@ for (const method of methods) {
   );
 }
 
+// NIST SP 800-38A, F.1.1 and F.1.5: ECB-AES128 and ECB-AES256, block 1.
+for (const [key, ciphertext] of [
+  ['2b7e151628aed2a6abf7158809cf4f3c', '3ad77bb40d7a3660a89ecaf32466ef97'],
+  ['603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4', 'f3eed1bdb5d2a03c064b5a7e3db181f8'],
+] as const) {
+  for (const backend of [openssl!, nobleBackend]) {
+    test(`AES-${key.length * 4}, ${backend.name}: the block of SP 800-38A, and nothing around it`, () => {
+      const plaintext = '6bc1bee22e409f96e93d7e117393172a';
+      const block = blockOf(fromHex(`ee${plaintext}ee`));
+      const cipher = backend.blockCipher(fromHex(key));
+      for (let turn = 0; turn < 3; turn += 1) {
+        cipher.encrypt(block, 1);
+        assert.equal(toHex(block.bytes), `ee${ciphertext}ee`);
+        cipher.decrypt(block, 1);
+        assert.equal(toHex(block.bytes), `ee${plaintext}ee`);
+      }
+    });
+  }
+}
+
+for (const keySize of [16, 32]) {
+  test(`AES-${keySize * 8}: keys that take turns stay apart, and both backends agree`, () => {
+    const keys = Array.from({ length: 4 }, () => randomBytes(keySize));
+    const ciphers = keys.map((key) => [openssl!.blockCipher(key), nobleBackend.blockCipher(key)] as const);
+    for (let turn = 0; turn < 100; turn += 1) {
+      const [fast, reference] = ciphers[(turn * turn + (turn >> 2)) % 4]!;
+      const [one, other] = [blockOf(randomBytes(16)), Block.allocate(16)];
+      const plaintext = toHex(one.bytes);
+      other.bytes.set(one.bytes);
+      fast.encrypt(one, 0);
+      reference.encrypt(other, 0);
+      assert.equal(toHex(one.bytes), toHex(other.bytes), `turn ${turn}`);
+      fast.decrypt(one, 0);
+      reference.decrypt(other, 0);
+      assert.equal(toHex(one.bytes), plaintext, `turn ${turn}`);
+      assert.equal(toHex(other.bytes), plaintext, `turn ${turn}`);
+    }
+  });
+}
+
+test('in checked mode a block cipher touches nothing outside the block', { skip: outsideChecked }, () => {
+  for (const backend of [openssl!, nobleBackend]) {
+    const cipher = backend.blockCipher(randomBytes(16));
+    assert.throws(() => cipher.encrypt(Block.allocate(15), 0), RangeError);
+    assert.throws(() => cipher.decrypt(Block.allocate(16), 1), RangeError);
+  }
+});
+
 /** Seals with a margin before and behind, which must stay as it was. Ciphertext and tag in hex. */
 function sealAt(
   seal: (block: Block, offset: number, length: number) => void,
