@@ -27,6 +27,10 @@ export const {
   EINVAL,
   EPROTONOSUPPORT,
 } = constants.errno;
+export const { EMSGSIZE, EIO, EHOSTUNREACH, ENETUNREACH, ENETDOWN, EHOSTDOWN } = constants.errno as Record<
+  string,
+  number
+>;
 export const { ECONNRESET, ETIMEDOUT, EPIPE } = constants.errno;
 
 const names = new Map<number, string>();

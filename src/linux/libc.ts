@@ -47,6 +47,25 @@ export const read: (fd: Fd, to: Address, size: number) => number = declare(
 export const write: (fd: Fd, from: Address, size: number) => number = declare(
   'intptr_t write(int fd, uintptr_t from, size_t size)',
 );
+export const sendto: (
+  fd: Fd,
+  from: Address,
+  size: number,
+  flags: number,
+  sockaddr: Address,
+  length: number,
+) => number = declare(
+  'intptr_t sendto(int fd, uintptr_t from, size_t size, int flags, uintptr_t sockaddr, uint32_t length)',
+);
+export const sendmsg: (fd: Fd, msghdr: Address, flags: number) => number = declare(
+  'intptr_t sendmsg(int fd, uintptr_t msghdr, int flags)',
+);
+export const sendmmsg: (fd: Fd, mmsghdrs: Address, count: number, flags: number) => number = declare(
+  'int sendmmsg(int fd, uintptr_t mmsghdrs, unsigned int count, int flags)',
+);
+/** Without a time limit: our sockets do not block. */
+export const recvmmsg: (fd: Fd, mmsghdrs: Address, count: number, flags: number, timeout: Address) => number =
+  declare('int recvmmsg(int fd, uintptr_t mmsghdrs, unsigned int count, int flags, uintptr_t timeout)');
 
 /** The two places must not overlap. */
 export const memcpy: (to: Address, from: Address, size: number) => Address = declare(

@@ -75,6 +75,10 @@ export class SockaddrBlock {
     return this.block.address;
   }
 
+  get contents(): Buffer {
+    return this.block.bytes;
+  }
+
   /** Address of a socklen_t that says how much room there is. Write it anew before every call. */
   prepareLength(): number {
     this.block.bytes.writeUInt32LE(in6Size, in6Size);

@@ -14,17 +14,28 @@ const SO_KEEPALIVE = 9;
 const SO_LINGER = 13;
 const SO_REUSEPORT = 15;
 const SO_BINDTODEVICE = 25;
+const SO_SNDBUFFORCE = 32;
+const SO_RCVBUFFORCE = 33;
 const SO_MARK = 36;
 
 export const SOL_IP = 0; // include/linux/socket.h
 const IP_TOS = 1; // include/uapi/linux/in.h
+export const IP_PKTINFO = 8;
+const IP_MTU_DISCOVER = 10;
+const IP_PMTUDISC_DONT = 0;
 const IP_FREEBIND = 15;
 const IP_TRANSPARENT = 19;
+/** IP_RECVORIGDSTADDR, and the type of the control message it makes. */
+export const IP_ORIGDSTADDR = 20;
 export const SO_ORIGINAL_DST = 80; // include/uapi/linux/netfilter_ipv4.h
 
 export const SOL_IPV6 = 41; // include/linux/socket.h
 const IPV6_V6ONLY = 26; // include/uapi/linux/in6.h
+const IPV6_RECVPKTINFO = 49;
+export const IPV6_PKTINFO = 50;
 const IPV6_TCLASS = 67;
+/** IPV6_RECVORIGDSTADDR, and the type of the control message it makes. */
+export const IPV6_ORIGDSTADDR = 74;
 const IPV6_TRANSPARENT = 75;
 export const IP6T_SO_ORIGINAL_DST = 80; // include/uapi/linux/netfilter_ipv6/ip6_tables.h
 
@@ -35,6 +46,9 @@ const TCP_KEEPINTVL = 5;
 const TCP_KEEPCNT = 6;
 const TCP_FASTOPEN = 23;
 const TCP_FASTOPEN_CONNECT = 30;
+
+export const SOL_UDP = 17; // include/linux/socket.h
+export const UDP_SEGMENT = 103; // include/uapi/linux/udp.h
 
 const value = Block.allocate(16);
 
@@ -73,6 +87,16 @@ export function setSendBuffer(fd: number, bytes: number): void {
 
 export function setReceiveBuffer(fd: number, bytes: number): void {
   setInteger(fd, SOL_SOCKET, SO_RCVBUF, 'SOL_SOCKET, SO_RCVBUF', bytes);
+}
+
+/** Beyond net.core.wmem_max. @throws {SyscallError} `EPERM` without CAP_NET_ADMIN. */
+export function forceSendBuffer(fd: number, bytes: number): void {
+  setInteger(fd, SOL_SOCKET, SO_SNDBUFFORCE, 'SOL_SOCKET, SO_SNDBUFFORCE', bytes);
+}
+
+/** Beyond net.core.rmem_max. @throws {SyscallError} `EPERM` without CAP_NET_ADMIN. */
+export function forceReceiveBuffer(fd: number, bytes: number): void {
+  setInteger(fd, SOL_SOCKET, SO_RCVBUFFORCE, 'SOL_SOCKET, SO_RCVBUFFORCE', bytes);
 }
 
 /**
@@ -159,4 +183,30 @@ export function setIpv6Only(fd: number, only: boolean): void {
 export function setTransparent(fd: number, ipv6: boolean): void {
   if (ipv6) setInteger(fd, SOL_IPV6, IPV6_TRANSPARENT, 'SOL_IPV6, IPV6_TRANSPARENT', 1);
   else setInteger(fd, SOL_IP, IP_TRANSPARENT, 'SOL_IP, IP_TRANSPARENT', 1);
+}
+
+/**
+ * Each datagram comes with a control message that holds the address it was sent to (Linux 2.6.37). An IPv6 socket serves
+ * IPv4, too, whose option is another.
+ */
+export function setReceiveOriginalDestination(fd: number, ipv6: boolean): void {
+  setInteger(fd, SOL_IP, IP_ORIGDSTADDR, 'SOL_IP, IP_RECVORIGDSTADDR', 1);
+  if (ipv6) setInteger(fd, SOL_IPV6, IPV6_ORIGDSTADDR, 'SOL_IPV6, IPV6_RECVORIGDSTADDR', 1);
+}
+
+/**
+ * Each datagram comes with a control message that holds which of our addresses it came to: struct in_pktinfo, or in6_pktinfo
+ * on an IPv6 socket, where an IPv4 address is mapped.
+ */
+export function setReceivePacketInfo(fd: number, ipv6: boolean): void {
+  if (ipv6) setInteger(fd, SOL_IPV6, IPV6_RECVPKTINFO, 'SOL_IPV6, IPV6_RECVPKTINFO', 1);
+  else setInteger(fd, SOL_IP, IP_PKTINFO, 'SOL_IP, IP_PKTINFO', 1);
+}
+
+/**
+ * IPv4 datagrams without the don't-fragment bit: a router with a smaller MTU cuts them instead of throwing them away, and
+ * nobody here sends them again. IPv6 routers cut nothing; there the kernel learns of the MTU, and cuts.
+ */
+export function allowFragments(fd: number): void {
+  setInteger(fd, SOL_IP, IP_MTU_DISCOVER, 'SOL_IP, IP_MTU_DISCOVER', IP_PMTUDISC_DONT);
 }

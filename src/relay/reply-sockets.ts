@@ -1,0 +1,114 @@
+/**
+ * Sockets that answer in the name of a remote address: bound to it, and kept, because to open one for each datagram took
+ * four times as long as to send it. Where a local service owns the port, and when there are too many remotes at once, the
+ * raw socket answers instead.
+ */
+import { SyscallError } from '../errors.js';
+import { openReplySocket } from '../linux/datagram.js';
+import { EADDRINUSE } from '../linux/errno.js';
+import { close } from '../linux/libc.js';
+import { Endpoint, isMapped } from '../linux/sockaddr.js';
+import { AddressTable } from './address-table.js';
+import { Recency, type Used } from './recency.js';
+import { sockaddrPort } from './udp-address.js';
+import type { UdpContext } from './udp-context.js';
+
+/** A remote that said nothing for so long gets a new socket. */
+const maxAgeMs = 60_000;
+/** A socket that was in use so recently is not closed for another remote. */
+const busyMs = 1000;
+
+export class ReplySocket implements Used {
+  lastUsedMs = 0;
+  newer: Used | undefined = undefined;
+  older: Used | undefined = undefined;
+  place = -1;
+  /** -1: by the raw socket. */
+  readonly fd: number;
+
+  constructor(fd: number) {
+    this.fd = fd;
+  }
+}
+
+export class ReplySockets {
+  private readonly context: UdpContext;
+  private readonly table: AddressTable<ReplySocket>;
+  private readonly recency = new Recency<ReplySocket>();
+  /** For a remote that finds no place. */
+  private readonly raw = new ReplySocket(-1);
+
+  constructor(context: UdpContext, capacity: number) {
+    this.context = context;
+    this.table = new AddressTable(capacity);
+  }
+
+  get size(): number {
+    return this.table.size;
+  }
+
+  /** The socket that speaks for the sockaddr at `bytes[at]`. */
+  find(bytes: Buffer, at: number): ReplySocket {
+    const { nowMs } = this.context.reactor;
+    const place = this.table.findSockaddr(bytes, at);
+    if (place < 0) return this.open(bytes, at, nowMs);
+    const socket = this.table.at(place)!;
+    this.recency.touch(socket, nowMs);
+    return socket;
+  }
+
+  private open(bytes: Buffer, at: number, nowMs: number): ReplySocket {
+    if (this.table.full) {
+      const oldest = this.recency.oldest!;
+      if (nowMs - oldest.lastUsedMs < busyMs) return this.raw;
+      this.close(oldest);
+      this.table.findSockaddr(bytes, at);
+    }
+    const socket = new ReplySocket(this.bind(bytes, at));
+    socket.place = this.table.insert(socket);
+    this.recency.add(socket, nowMs);
+    return socket;
+  }
+
+  /** -1 where it cannot be bound: that must never end anything, and the raw socket needs no port. */
+  private bind(bytes: Buffer, at: number): number {
+    const { log, socketOptions } = this.context;
+    const source = endpointAt(bytes, at);
+    try {
+      return openReplySocket(source, socketOptions.mark);
+    } catch (error) {
+      if (!(error instanceof SyscallError)) throw error;
+      if (error.errno === EADDRINUSE)
+        log.debug(`udp: port ${source.port} is taken here: ${source} answers by raw socket`);
+      else
+        log.limited(
+          'reply-socket',
+          `udp: no socket to answer as ${source}: ${error.message}; using the raw socket`,
+        );
+      return -1;
+    }
+  }
+
+  /** Closes what nobody used for a while. */
+  expire(nowMs: number): void {
+    for (let oldest = this.recency.oldest; oldest !== undefined; oldest = this.recency.oldest) {
+      if (nowMs - oldest.lastUsedMs < maxAgeMs) return;
+      this.close(oldest);
+    }
+  }
+
+  private close(socket: ReplySocket): void {
+    this.table.remove(socket.place);
+    this.recency.remove(socket);
+    if (socket.fd >= 0) close(socket.fd);
+  }
+}
+
+/** The sockaddr at `bytes[at]` as an object: not for every datagram. */
+export function endpointAt(bytes: Buffer, at: number): Endpoint {
+  const port = sockaddrPort(bytes, at);
+  if (bytes.readUInt16LE(at) === 2)
+    return new Endpoint(Uint8Array.from(bytes.subarray(at + 4, at + 8)), port);
+  const from = isMapped(bytes, at + 8) ? at + 20 : at + 8;
+  return new Endpoint(Uint8Array.from(bytes.subarray(from, at + 24)), port, bytes.readUInt32LE(at + 24));
+}

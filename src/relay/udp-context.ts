@@ -1,0 +1,95 @@
+/** What all UDP sockets of a worker share. */
+import type { Deadlined } from '../engine/timers.js';
+import type { Reactor } from '../engine/reactor.js';
+import { syscallError } from '../linux/errno.js';
+import { errno } from '../linux/ffi.js';
+import { getpagesize, madvise } from '../linux/libc.js';
+import { Block } from '../linux/memory.js';
+import { ReceiveBatch, type ReceiveOptions, SendBatch } from '../linux/messages.js';
+import type { UdpSocketOptions } from '../linux/datagram.js';
+import type { UdpCounters } from './udp-counters.js';
+import type { WorkerLog } from './worker-log.js';
+
+export interface UdpContext {
+  reactor: Reactor;
+  log: WorkerLog;
+  counters: UdpCounters;
+  datagrams: DatagramMemory;
+  socketOptions: UdpSocketOptions;
+  /** A session is forgotten when it was silent in both directions for so long. */
+  timeoutMs: number;
+  maxSessions: number;
+}
+
+/** Datagrams received and sent in one go: more than 64 gained nothing (measured). */
+export const batchSize = 64;
+/** Room before a payload for what a packet begins with: 2022's identity headers, padding and address are the most. */
+export const plainOffset = 2048;
+/** Room before a packet for the headers of a raw reply. */
+export const packetOffset = 64;
+/** AEAD tag. */
+const tailroom = 16;
+/** 65,535 bytes behind either offset, in whole pages. */
+const slotSize = 17 * 4096;
+
+/** How long nobody must have received anything for the memory to go back to the kernel. */
+const idleMs = 5000;
+const MADV_DONTNEED = 4; // include/uapi/asm-generic/mman-common.h
+
+/**
+ * Where datagrams are received, sealed or opened in place, and sent from, all within one event: so one block serves the whole
+ * worker. While nothing comes it holds no memory.
+ */
+export class DatagramMemory implements Deadlined {
+  wheelBucket = -1;
+  wheelIndex = 0;
+  readonly sends = new SendBatch(batchSize);
+  private readonly reactor: Reactor;
+  private readonly pages: Block;
+  private usedMs = -Infinity;
+  private dueAtMs = 0;
+
+  constructor(reactor: Reactor) {
+    this.reactor = reactor;
+    const page = getpagesize();
+    const whole = Block.allocate(0 + batchSize * slotSize + page);
+    const first = (page - (whole.address % page)) % page;
+    this.pages = new Block(whole.bytes.subarray(first, first + batchSize * slotSize), whole.address + first);
+  }
+
+  get block(): Block {
+    return this.pages;
+  }
+
+  slotAt(slot: number): number {
+    return slot * slotSize;
+  }
+
+  /** For one kind of socket: what is received there stands at `offset` of its slot. */
+  batch(offset: number, options: ReceiveOptions): ReceiveBatch {
+    return new ReceiveBatch(this.pages, slotSize, offset, tailroom, options);
+  }
+
+  /** Call whenever something was received. */
+  used(): void {
+    this.usedMs = this.reactor.nowMs;
+    if (this.wheelBucket >= 0) return;
+    this.dueAtMs = this.usedMs + idleMs;
+    this.reactor.timers.set(this);
+  }
+
+  dueMs(): number {
+    return this.dueAtMs;
+  }
+
+  onDeadline(nowMs: number): void {
+    if (nowMs - this.usedMs < idleMs) {
+      this.dueAtMs = this.usedMs + idleMs;
+      this.reactor.timers.set(this);
+      return;
+    }
+    if (madvise(this.pages.address, this.pages.size, MADV_DONTNEED) !== 0) {
+      throw syscallError('madvise(MADV_DONTNEED)', errno());
+    }
+  }
+}

@@ -1,0 +1,368 @@
+/**
+ * ss-redir over UDP. A datagram's way, and the way of its answer:
+ *
+ *     client → [TPROXY] → listener → session of the client's address → seal → its socket → server
+ *     client ← socket bound to the remote's address ← open ← the session's socket ← server
+ *
+ * A session is one client address and port, whomever it talks to (endpoint-independent mapping), and whoever answers may
+ * (endpoint-independent filtering): full cone, RFC 4787.
+ */
+import type { EventHandler } from '../engine/reactor.js';
+import type { Deadlined } from '../engine/timers.js';
+import { SyscallError } from '../errors.js';
+import { EPOLLIN } from '../linux/epoll.js';
+import { EAGAIN, EMFILE, EMSGSIZE, ENFILE, errnoName } from '../linux/errno.js';
+import type { ReceiveBatch, SendBatch } from '../linux/messages.js';
+import { Block } from '../linux/memory.js';
+import { isLocalAddress } from '../linux/socket.js';
+import { IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, SOL_IP, SOL_IPV6 } from '../linux/sockopt.js';
+import type { ClientPacketSession } from '../protocol/packet.js';
+import { AddressTable } from './address-table.js';
+import { RawReply } from './raw-reply.js';
+import { Recency } from './recency.js';
+import { endpointAt, ReplySockets } from './reply-sockets.js';
+import type { Upstreams } from './upstream.js';
+import { sockaddrPort, socksSize, writeSockaddr, writeSocksBefore } from './udp-address.js';
+import { batchSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
+import { UdpSession } from './udp-session.js';
+
+/** How many full batches one event may move before the other sockets get their turn. */
+const batchesPerEvent = 4;
+const sweepMs = 1000;
+
+export interface UdpRedirParts {
+  upstreams: Upstreams;
+  createPackets: () => ClientPacketSession;
+  maxReplySockets: number;
+}
+
+export class UdpRedir implements Deadlined {
+  wheelBucket = -1;
+  wheelIndex = 0;
+  readonly context: UdpContext;
+  private readonly upstreams: Upstreams;
+  private readonly createPackets: () => ClientPacketSession;
+  private readonly sessions: AddressTable<UdpSession>;
+  private readonly recency = new Recency<UdpSession>();
+  private readonly replies: ReplySockets;
+  private readonly raw: RawReply;
+  /** Datagrams of clients, received where their packets' beginnings fit before them. */
+  private readonly plain: ReceiveBatch;
+  private readonly packets: ReceiveBatch;
+  /** sockaddr of the remote that an answer is from. */
+  private readonly remote = Block.allocate(32);
+  readonly queue: PacketQueue;
+  private sweepDueMs = 0;
+
+  constructor(context: UdpContext, { upstreams, createPackets, maxReplySockets }: UdpRedirParts) {
+    this.context = context;
+    this.upstreams = upstreams;
+    this.createPackets = createPackets;
+    this.sessions = new AddressTable(context.maxSessions);
+    this.replies = new ReplySockets(context, maxReplySockets);
+    this.raw = new RawReply(context.socketOptions.mark);
+    this.plain = context.datagrams.batch(plainOffset, { names: true, control: true });
+    this.packets = context.datagrams.batch(packetOffset, { names: false, control: false });
+    this.queue = new PacketQueue(context.datagrams.block);
+  }
+
+  /** Serves the listening socket `fd`, bound to `port`; sessions that begin there send with this type of service. */
+  listen(fd: number, port: number, tos: number): void {
+    const { reactor } = this.context;
+    reactor.add(fd, new UdpRedirListener(this, fd, port, tos), EPOLLIN);
+    if (this.wheelBucket >= 0) return;
+    this.sweepDueMs = reactor.nowMs + sweepMs;
+    reactor.timers.set(this);
+  }
+
+  // ---- from the client to the server
+
+  onListener(listener: UdpRedirListener): void {
+    const { datagrams, log } = this.context;
+    for (let round = 0; round < batchesPerEvent; round++) {
+      const count = this.plain.receive(listener.fd, batchSize);
+      if (count < 0) {
+        if (-count !== EAGAIN) log.limited('udp-receive', `udp: recvmmsg: ${errnoName(-count)}`);
+        return;
+      }
+      datagrams.used();
+      for (let slot = 0; slot < count; slot++) this.take(listener, slot);
+      for (let i = 0; i < this.queue.sessionCount; i++) this.flush(this.queue.sessions[i]!);
+      this.queue.sessionCount = 0;
+      if (count < batchSize) return;
+    }
+  }
+
+  private take(listener: UdpRedirListener, slot: number): void {
+    const { plain } = this;
+    const known =
+      plain.hasControl(slot, SOL_IP, IP_ORIGDSTADDR) || plain.hasControl(slot, SOL_IPV6, IPV6_ORIGDSTADDR);
+    const target = plain.controlData(slot);
+    if (!known || this.isForUs(listener, target)) return this.refuse(slot);
+    const session = this.sessionOf(listener, slot);
+    if (session === undefined) return;
+
+    const block = this.context.datagrams.block;
+    const payload = this.context.datagrams.slotAt(slot) + plainOffset;
+    const from = writeSocksBefore(plain.controlBytes, target, block.bytes, payload);
+    const { sealer } = session.packets;
+    sealer.seal(block, from, payload + plain.lengthOf(slot));
+    this.queue.put(session, slot, sealer.start, sealer.end);
+  }
+
+  /** A datagram to the listener itself, or one that a REDIRECT rule has rewritten to it: to relay it would be a loop. */
+  private isForUs(listener: UdpRedirListener, target: number): boolean {
+    const { controlBytes } = this.plain;
+    if (sockaddrPort(controlBytes, target) !== listener.port) return false;
+    return isLocalAddress(endpointAt(controlBytes, target));
+  }
+
+  private refuse(slot: number): void {
+    const { counters, log } = this.context;
+    counters.count('no-destination');
+    const client = endpointAt(this.plain.names.bytes, this.plain.nameAt(slot));
+    log.limited(
+      'no-destination',
+      `udp: a datagram from ${client} has no destination but this port: UDP needs a TPROXY rule, REDIRECT is for TCP`,
+    );
+  }
+
+  private sessionOf(listener: UdpRedirListener, slot: number): UdpSession | undefined {
+    const { nowMs } = this.context.reactor;
+    const { names } = this.plain;
+    const at = this.plain.nameAt(slot);
+    const place = this.sessions.findSockaddr(names.bytes, at);
+    if (place >= 0) {
+      const session = this.sessions.at(place)!;
+      this.recency.touch(session, nowMs);
+      return session;
+    }
+    if (this.sessions.full) this.evict(this.recency.oldest!);
+    const session = this.open(names.bytes, at, listener.tos);
+    if (session === undefined) return undefined;
+    this.sessions.findSockaddr(names.bytes, at);
+    session.place = this.sessions.insert(session);
+    this.recency.add(session, nowMs);
+    if (this.context.log.verbose) {
+      const target = endpointAt(this.plain.controlBytes, this.plain.controlData(slot));
+      this.context.log.debug(`udp: ${session.client} -> ${target} by ${session.server}`);
+    }
+    return session;
+  }
+
+  private open(bytes: Buffer, at: number, tos: number): UdpSession | undefined {
+    const { counters, log, reactor } = this.context;
+    const server = this.upstreams.order(reactor.nowMs)[0];
+    if (server === undefined) {
+      counters.count('unreachable');
+      log.limited('udp-no-server', 'udp: no server address is known yet: datagrams are dropped');
+      return undefined;
+    }
+    const session = new UdpSession(this, endpointAt(bytes, at), server, this.createPackets(), tos);
+    session.setClientName(bytes, at);
+    for (;;) {
+      try {
+        session.connect();
+        return session;
+      } catch (error) {
+        if (!(error instanceof SyscallError)) throw error;
+        const full = error.errno === EMFILE || error.errno === ENFILE;
+        const oldest = this.recency.oldest;
+        if (full && oldest !== undefined) {
+          this.evict(oldest);
+          continue;
+        }
+        counters.count(full ? 'no-socket' : 'unreachable');
+        if (!full) this.failed(session, error.message);
+        log.limited('udp-socket', `udp: no socket for ${session.client}: ${error.message}`);
+        return undefined;
+      }
+    }
+  }
+
+  /** At the cap the session that was silent for longest makes room. */
+  private evict(session: UdpSession): void {
+    this.flush(session);
+    this.close(session);
+  }
+
+  private flush(session: UdpSession): void {
+    if (!session.hasQueued) return;
+    const { counters, log } = this.context;
+    const lost = session.flush();
+    if (lost === 0) return;
+    const { failure } = session;
+    counters.count(failure === EMSGSIZE ? 'too-large' : 'unsent', lost);
+    log.limited('udp-send', `udp: ${session.client} -> ${session.server}: ${errnoName(failure)}: dropped`);
+  }
+
+  // ---- from the server to the client
+
+  onAnswer(session: UdpSession): void {
+    const { datagrams } = this.context;
+    for (let round = 0; round < batchesPerEvent; round++) {
+      const slots = session.slots;
+      const count = this.packets.receive(session.fd, slots);
+      if (count < 0) return this.answerFailed(session, -count);
+      datagrams.used();
+      this.deliver(session, count);
+      session.received(count);
+      if (count < slots || session.fd < 0) return;
+      if (slots < batchSize) return; // a small look that was full: a larger one next turn
+    }
+  }
+
+  private deliver(session: UdpSession, count: number): void {
+    const { datagrams, reactor, counters } = this.context;
+    const { block, sends } = datagrams;
+    const { opener } = session.packets;
+    let fd = -1;
+    let accepted = false;
+    for (let slot = 0; slot < count; slot++) {
+      const start = datagrams.slotAt(slot) + packetOffset;
+      const verdict = opener.open(block, start, start + this.packets.lengthOf(slot), reactor.nowMs);
+      if (verdict !== 'accepted') {
+        this.reject(session, verdict);
+        continue;
+      }
+      accepted = true;
+      const { from, to } = opener;
+      const size = writeSockaddr(block.bytes, from, this.remote.bytes, 0);
+      if (size !== session.nameSize) {
+        counters.count('misaddressed');
+        continue;
+      }
+      const payload = from + socksSize(block.bytes, from);
+      const reply = this.replies.find(this.remote.bytes, 0);
+      if (reply.fd < 0) {
+        this.sendRaw(session, payload, to);
+        continue;
+      }
+      if (reply.fd !== fd) {
+        if (fd >= 0) this.sendReplies(session, fd);
+        fd = reply.fd;
+      }
+      sends.add(block.at(payload, to - payload), to - payload, session.name.address, session.nameSize);
+    }
+    if (fd >= 0) this.sendReplies(session, fd);
+    if (!accepted) return;
+    this.recency.touch(session, reactor.nowMs);
+    if (session.healthy) return;
+    session.healthy = true;
+    this.upstreams.succeeded(session.server);
+  }
+
+  private sendReplies(session: UdpSession, fd: number): void {
+    const { datagrams, counters, log } = this.context;
+    const lost = datagrams.sends.send(fd);
+    if (lost === 0) return;
+    counters.count('unsent', lost);
+    log.limited('udp-reply', `udp: to ${session.client}: ${errnoName(datagrams.sends.failure)}: dropped`);
+  }
+
+  private sendRaw(session: UdpSession, from: number, to: number): void {
+    const { datagrams, counters, log } = this.context;
+    const number = this.raw.send(datagrams.block, from, to, this.remote.bytes, 0, session.name.bytes, 0);
+    if (number === 0) return;
+    counters.count('unsent');
+    log.limited('udp-raw', `udp: raw socket to ${session.client}: ${errnoName(number)}: dropped`);
+  }
+
+  private reject(session: UdpSession, verdict: Parameters<UdpContext['counters']['count']>[0]): void {
+    const { counters, log } = this.context;
+    counters.count(verdict);
+    const { skewSeconds } = session.packets.opener;
+    const what =
+      verdict === 'stale'
+        ? `its clock is ${Math.abs(skewSeconds)} s ${skewSeconds > 0 ? 'ahead of' : 'behind'} ours, at most 30 s are allowed: check the clocks of both hosts`
+        : verdict === 'forged'
+          ? 'the tag does not match: other password, other method, or changed on the way'
+          : `a ${verdict} packet`;
+    log.limited(`udp-${verdict}`, `udp: dropped what ${session.server} sent: ${what}`);
+  }
+
+  /** An ICMP error in answer to what we sent: the server, or the way to it, is down. The session stays with its server. */
+  private answerFailed(session: UdpSession, number: number): void {
+    if (number === EAGAIN) return;
+    session.healthy = false;
+    this.failed(session, errnoName(number));
+  }
+
+  private failed(session: UdpSession, reason: string): void {
+    const { log, reactor } = this.context;
+    const news = this.upstreams.failed(session.server, reactor.nowMs);
+    if (news) log.error(`udp: server ${session.server}: ${reason}`);
+  }
+
+  // ---- the end
+
+  close(session: UdpSession): void {
+    this.sessions.remove(session.place);
+    this.recency.remove(session);
+    session.close();
+  }
+
+  dueMs(): number {
+    return this.sweepDueMs;
+  }
+
+  onDeadline(nowMs: number): void {
+    for (let oldest = this.recency.oldest; oldest !== undefined; oldest = this.recency.oldest) {
+      if (nowMs - oldest.lastUsedMs < this.context.timeoutMs) break;
+      this.close(oldest);
+    }
+    this.replies.expire(nowMs);
+    this.sweepDueMs = nowMs + sweepMs;
+    this.context.reactor.timers.set(this);
+  }
+}
+
+/** What the sessions have to send in the present batch: a chain of slots for each, without an object. */
+class PacketQueue {
+  readonly sessions: (UdpSession | undefined)[] = Array.from({ length: batchSize });
+  sessionCount = 0;
+  readonly next = new Int32Array(batchSize);
+  private readonly starts = new Int32Array(batchSize);
+  private readonly ends = new Int32Array(batchSize);
+  private readonly block: Block;
+
+  constructor(block: Block) {
+    this.block = block;
+  }
+
+  put(session: UdpSession, slot: number, start: number, end: number): void {
+    this.starts[slot] = start;
+    this.ends[slot] = end;
+    this.next[slot] = -1;
+    if (session.hasQueued) this.next[session.lastQueued] = slot;
+    else {
+      session.firstQueued = slot;
+      this.sessions[this.sessionCount++] = session;
+    }
+    session.lastQueued = slot;
+  }
+
+  add(slot: number, sends: SendBatch): void {
+    const start = this.starts[slot]!;
+    const size = this.ends[slot]! - start;
+    sends.add(this.block.at(start, size), size, 0, 0);
+  }
+}
+
+class UdpRedirListener implements EventHandler {
+  readonly fd: number;
+  readonly port: number;
+  readonly tos: number;
+  private readonly redir: UdpRedir;
+
+  constructor(redir: UdpRedir, fd: number, port: number, tos: number) {
+    this.redir = redir;
+    this.fd = fd;
+    this.port = port;
+    this.tos = tos;
+  }
+
+  onEvents(): void {
+    this.redir.onListener(this);
+  }
+}
