@@ -13,7 +13,13 @@ export type ProtocolErrorCode =
   | 'BAD_LENGTH' // a record length outside 1..maxPayload
   | 'BAD_ADDRESS' // an ATYP, name length or port that no sender may write
   | 'REPEATED_SALT' // the stream's salt was seen before
-  | 'TRUNCATED'; // end of stream inside a salt or a record
+  | 'TRUNCATED' // end of stream inside a salt or a record
+  // 2022 edition
+  | 'SHORT_READ' // the first read does not hold salt and header
+  | 'UNKNOWN_USER' // an identity header that names nobody
+  | 'BAD_HEADER' // authentic, but with a type, padding or request salt that may not be
+  | 'BAD_CLOCK' // a timestamp more than 30 s from our clock
+  | 'SALTS_FULL'; // no room to remember one more salt
 
 /** The peer sent what the wire format forbids. Ends its connection or datagram, never the program. */
 export class ProtocolError extends Error {

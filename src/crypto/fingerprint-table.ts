@@ -8,14 +8,17 @@
  *     memory    | of part 0 … 63 | of part 0 … 63 | of part 0 … 63 | …
  *               512 slots        512              1024
  *
- * A slot is two words, the high one first; a high word of 0 is an empty slot. Beyond its part's present size a slot may
- * hold anything.
+ * A slot is two words, the high one first; a high word of 0 is an empty slot. Further words may stand behind them, of what
+ * the fingerprint was made from: then two of one fingerprint are two. Beyond its part's present size a slot may hold
+ * anything.
  */
 export const parts = 64;
 
 const firstSlots = 8;
-const slotWords = 2;
-const slotBytes = slotWords * 4;
+const fingerprintWords = 2;
+
+/** Where nothing stands behind a fingerprint. */
+const nothing = new Uint32Array(0);
 
 /** Can be given to another thread, which has the same table then. */
 export interface TableMemory {
@@ -23,18 +26,27 @@ export interface TableMemory {
   readonly sizes: SharedArrayBuffer;
   /** Growable. */
   readonly slots: SharedArrayBuffer;
+  /** Of one slot. */
+  readonly slotWords: number;
 }
 
-/** @param maxSlots of one part: a power of two, 8 or more. */
-export function createTableMemory(maxSlots: number): TableMemory {
+/**
+ * @param maxSlots of one part: a power of two, 8 or more.
+ * @param moreWords that stand behind each fingerprint.
+ */
+export function createTableMemory(maxSlots: number, moreWords = 0): TableMemory {
+  const slotWords = fingerprintWords + moreWords;
+  const slotBytes = slotWords * 4;
   const sizes = new SharedArrayBuffer(2 * parts * 4);
   new Uint32Array(sizes).fill(firstSlots, parts);
   const maxByteLength = parts * maxSlots * slotBytes;
-  return { sizes, slots: new SharedArrayBuffer(parts * firstSlots * slotBytes, { maxByteLength }) };
+  const slots = new SharedArrayBuffer(parts * firstSlots * slotBytes, { maxByteLength });
+  return { sizes, slots, slotWords };
 }
 
 export class FingerprintTable {
   private readonly memory: TableMemory;
+  private readonly slotWords: number;
   private readonly counts: Uint32Array;
   private readonly slots: Uint32Array;
   /** Of the length that the memory had when we last looked: another thread may have grown it. */
@@ -42,6 +54,7 @@ export class FingerprintTable {
 
   constructor(memory: TableMemory) {
     this.memory = memory;
+    this.slotWords = memory.slotWords;
     this.counts = new Uint32Array(memory.sizes, 0, parts);
     this.slots = new Uint32Array(memory.sizes, parts * 4, parts);
     this.words = wordsOf(memory);
@@ -51,17 +64,20 @@ export class FingerprintTable {
     return this.memory.sizes.byteLength + this.memory.slots.byteLength;
   }
 
-  /** @param high not 0; its highest 6 bits choose the part. */
-  has(high: number, low: number): boolean {
-    const at = this.find(high, low); // first: it may look at the memory anew
+  /**
+   * @param high not 0; its highest 6 bits choose the part.
+   * @param more the words behind the fingerprint, as many as the table has.
+   */
+  has(high: number, low: number, more: Uint32Array = nothing): boolean {
+    const at = this.find(high, low, more); // first: it may look at the memory anew
     return this.words[at] !== 0;
   }
 
   /** Adds what is not there yet; false if its part is full. */
-  add(high: number, low: number): boolean {
+  add(high: number, low: number, more: Uint32Array = nothing): boolean {
     const part = partOf(high);
     if (this.counts[part]! * 4 >= this.slots[part]! * 3 && !this.grow(part)) return false;
-    this.put(high, low);
+    this.put(high, low, more);
     this.counts[part]! += 1;
     return true;
   }
@@ -69,54 +85,62 @@ export class FingerprintTable {
   clear(): void {
     this.counts.fill(0);
     this.slots.fill(firstSlots);
-    this.words.fill(0, 0, parts * firstSlots * slotWords);
+    this.words.fill(0, 0, parts * firstSlots * this.slotWords);
   }
 
-  private put(high: number, low: number): void {
-    const at = this.find(high, low);
+  private put(high: number, low: number, more: Uint32Array): void {
+    const at = this.find(high, low, more);
     this.words[at] = high;
     this.words[at + 1] = low;
+    this.words.set(more, at + fingerprintWords);
   }
 
   /** Index of the fingerprint's first word, or of the empty slot where it belongs. There always is one. */
-  private find(high: number, low: number): number {
+  private find(high: number, low: number, more: Uint32Array): number {
+    const { slotWords } = this;
     const part = partOf(high);
     const slots = this.slots[part]!;
     if (this.words.length < parts * slots * slotWords) this.words = wordsOf(this.memory);
     const { words } = this;
     let slot = low & (slots - 1);
-    let at = wordAt(part, slot);
-    while (words[at] !== 0 && (words[at] !== high || words[at + 1] !== low)) {
+    let at = slotAt(part, slot) * slotWords;
+    while (words[at] !== 0 && (words[at] !== high || words[at + 1] !== low || !this.hasAt(at, more))) {
       slot = (slot + 1) & (slots - 1);
-      at = wordAt(part, slot);
+      at = slotAt(part, slot) * slotWords;
     }
     return at;
   }
 
+  private hasAt(at: number, more: Uint32Array): boolean {
+    return more.every((word, i) => this.words[at + fingerprintWords + i] === word);
+  }
+
   /** Twice the slots for one part; false if it has the most already. */
   private grow(part: number): boolean {
+    const { slotWords } = this;
     const slots = this.slots[part]!;
-    const bytes = 2 * parts * slots * slotBytes;
+    const bytes = 2 * parts * slots * slotWords * 4;
     if (bytes > this.memory.slots.maxByteLength) return false;
     if (bytes > this.memory.slots.byteLength) this.memory.slots.grow(bytes);
     const moved = this.takeOut(part, slots);
     this.slots[part] = 2 * slots;
     this.words = wordsOf(this.memory);
-    const added = wordAt(part, slots);
+    const added = slotAt(part, slots) * slotWords;
     this.words.fill(0, added, added + slots * slotWords);
-    for (let i = 0; i < moved.length; i += slotWords) this.put(moved[i]!, moved[i + 1]!);
+    for (let i = 0; i < moved.length; i += slotWords) {
+      this.put(moved[i]!, moved[i + 1]!, moved.subarray(i + fingerprintWords, i + slotWords));
+    }
     return true;
   }
 
   private takeOut(part: number, slots: number): Uint32Array {
-    const { words } = this;
+    const { words, slotWords } = this;
     const taken = new Uint32Array(this.counts[part]! * slotWords);
     let used = 0;
     for (let slot = 0; slot < slots; slot += 1) {
-      const at = wordAt(part, slot);
+      const at = slotAt(part, slot) * slotWords;
       if (words[at] === 0) continue;
-      taken[used] = words[at]!;
-      taken[used + 1] = words[at + 1]!;
+      taken.set(words.subarray(at, at + slotWords), used);
       used += slotWords;
       words[at] = 0;
     }
@@ -129,10 +153,10 @@ function partOf(high: number): number {
 }
 
 /** Where a part's slot stands, as drawn above: slots 2^n to 2^(n+1) - 1 of all parts begin at slot 64 × 2^n. */
-function wordAt(part: number, slot: number): number {
-  if (slot < firstSlots) return (part * firstSlots + slot) * slotWords;
+function slotAt(part: number, slot: number): number {
+  if (slot < firstSlots) return part * firstSlots + slot;
   const log2 = 31 - Math.clz32(slot);
-  return (((parts - 1 + part) << log2) + slot) * slotWords; // 64 × 2^n + part × 2^n + (slot - 2^n)
+  return ((parts - 1 + part) << log2) + slot; // 64 × 2^n + part × 2^n + (slot - 2^n)
 }
 
 /** Of a fixed length: V8 reads those as fast as any, those that follow a growing buffer more slowly. */

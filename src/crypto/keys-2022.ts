@@ -17,6 +17,9 @@ const identityContext = Buffer.from('shadowsocks 2022 identity subkey', 'latin1'
 /** What an identity header holds of a PSK. */
 export const pskHashSize = 16;
 
+/** Ours: identity PSKs before the user's. One is usual; each is a server on the way. */
+export const maxIdentityKeys = 8;
+
 /** As long as the PSK. `salt` is that of the TCP stream, or the session identifier of the UDP packet's direction. */
 export function sessionSubkey2022(psk: Uint8Array, salt: Uint8Array): Uint8Array {
   return deriveKey(sessionContext, psk, salt);
@@ -74,6 +77,9 @@ export function parsePskChain(text: string, method: Method): PskChain {
       `${method.name} has no identity headers, so "iPSK:uPSK" cannot be used with it: ` +
         `expected one key, got ${parts.length} with colons between them`,
     );
+  }
+  if (parts.length > 1 + maxIdentityKeys) {
+    throw new ConfigError(`expected at most ${1 + maxIdentityKeys} keys in "iPSK:uPSK", got ${parts.length}`);
   }
   const keys = parts.map((part, i) => {
     try {

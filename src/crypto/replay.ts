@@ -9,6 +9,7 @@
  * quarter of the memory and all of it from the start; this grows with the connections, from 10 KiB to 32 MiB.
  */
 import { createTableMemory, FingerprintTable, parts, type TableMemory } from './fingerprint-table.js';
+import { type HashKey, halfSipHash, hashed, hashKey } from './half-siphash.js';
 import { SharedLock } from './shared-lock.js';
 
 /** As shadowsocks-libev remembers on a server. */
@@ -46,7 +47,7 @@ function slotsOfPart(capacity: number): number {
 
 export class SaltFilter {
   private readonly capacity: number;
-  private readonly key: readonly [number, number];
+  private readonly key: HashKey;
   private readonly lock: SharedLock;
   private readonly state: Uint32Array;
   private readonly tables: readonly [FingerprintTable, FingerprintTable];
@@ -54,26 +55,29 @@ export class SaltFilter {
   /** @param patienceMs how long another thread may hold the memory before it counts as dead. */
   constructor({ seed, capacity, state, tables }: SaltMemory, patienceMs?: number) {
     this.capacity = capacity;
-    this.key = [wordAt(seed, 0), wordAt(seed, 4)];
+    this.key = hashKey(seed);
     this.lock = new SharedLock(new Int32Array(state, 0, 1), patienceMs);
     this.state = new Uint32Array(state);
     this.tables = [new FingerprintTable(tables[0]), new FingerprintTable(tables[1])];
   }
 
-  /** True for a salt that is new, and from now on is not, for no thread: check and insertion are one step. */
-  accept(salt: Uint8Array): boolean {
-    fingerprint(salt, this.key);
+  /**
+   * True for a salt that is new, and from now on is not, for no thread: check and insertion are one step.
+   * @param from and @param to say which part of `salt` is the salt.
+   */
+  accept(salt: Uint8Array, from = 0, to = salt.length): boolean {
+    halfSipHash(salt, from, to, this.key);
     this.lock.acquire();
     try {
-      return this.insert(result.high, result.low);
+      return this.insert(hashed.high, hashed.low);
     } finally {
       this.lock.release();
     }
   }
 
   /** Remembers a salt of ours, so that our own stream is refused when somebody sends it back to us. */
-  add(salt: Uint8Array): void {
-    this.accept(salt);
+  add(salt: Uint8Array, from = 0, to = salt.length): void {
+    this.accept(salt, from, to);
   }
 
   /** Bytes of the tables. */
@@ -103,56 +107,4 @@ export class SaltFilter {
     this.state[sizeAt] = 0;
     this.younger().clear();
   }
-}
-
-/** What `fingerprint` found. A high word of 0 never happens: that stands for an empty slot. */
-const result = { high: 0, low: 0 };
-
-/** HalfSipHash-2-4 with 64 bits of output (Aumasson and Bernstein, appendix of the SipHash reference code). */
-function fingerprint(salt: Uint8Array, key: readonly [number, number]): void {
-  v0 = key[0];
-  v1 = key[1] ^ 0xee;
-  v2 = key[0] ^ 0x6c796765;
-  v3 = key[1] ^ 0x74656462;
-  for (let at = 0; at + 4 <= salt.length; at += 4) compress(wordAt(salt, at));
-  compress(salt.length << 24); // salts are whole words: 16, 24 or 32 bytes
-  v2 ^= 0xee;
-  mix(4);
-  result.low = (v1 ^ v3) >>> 0;
-  v1 ^= 0xdd;
-  mix(4);
-  result.high = (v1 ^ v3) >>> 0 || 1;
-}
-
-let v0 = 0;
-let v1 = 0;
-let v2 = 0;
-let v3 = 0;
-
-function compress(word: number): void {
-  v3 ^= word;
-  mix(2);
-  v0 ^= word;
-}
-
-function mix(rounds: number): void {
-  for (let i = 0; i < rounds; i += 1) {
-    v0 = (v0 + v1) | 0;
-    v2 = (v2 + v3) | 0;
-    v1 = rotate(v1, 5) ^ v0;
-    v3 = rotate(v3, 8) ^ v2;
-    v0 = (rotate(v0, 16) + v3) | 0;
-    v2 = (v2 + v1) | 0;
-    v3 = rotate(v3, 7) ^ v0;
-    v1 = rotate(v1, 13) ^ v2;
-    v2 = rotate(v2, 16);
-  }
-}
-
-function rotate(word: number, bits: number): number {
-  return (word << bits) | (word >>> (32 - bits));
-}
-
-function wordAt(bytes: Uint8Array, at: number): number {
-  return bytes[at]! | (bytes[at + 1]! << 8) | (bytes[at + 2]! << 16) | (bytes[at + 3]! << 24);
 }
