@@ -153,6 +153,10 @@ function aligned(size: number): number {
 
 const inPacketInfoSize = 12; // include/uapi/linux/in.h: interface int, source 4, destination 4
 const in6PacketInfoSize = 20; // include/uapi/linux/ipv6.h: address 16, interface int
+export function packetInfoSize(ipv6: boolean): number {
+  return ipv6 ? in6PacketInfoSize : inPacketInfoSize;
+}
+
 const segmentControlSize = controlHeaderSize + 2;
 
 /**
@@ -169,7 +173,7 @@ export class SendControl {
 
   /** @param family whose packet info goes first, if any. */
   constructor(packetInfo?: 'ipv4' | 'ipv6') {
-    const infoSize = packetInfo === 'ipv4' ? inPacketInfoSize : in6PacketInfoSize;
+    const infoSize = packetInfoSize(packetInfo === 'ipv6');
     if (packetInfo !== undefined) {
       this.words[0] = controlHeaderSize + infoSize;
       this.words[long] = packetInfo === 'ipv4' ? SOL_IP : SOL_IPV6;

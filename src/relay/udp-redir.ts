@@ -12,12 +12,13 @@ import type { Deadlined } from '../engine/timers.js';
 import { SyscallError } from '../errors.js';
 import { EPOLLIN } from '../linux/epoll.js';
 import { EAGAIN, EMFILE, EMSGSIZE, ENFILE, errnoName } from '../linux/errno.js';
-import type { ReceiveBatch, SendBatch } from '../linux/messages.js';
+import type { ReceiveBatch } from '../linux/messages.js';
 import { Block } from '../linux/memory.js';
 import { isLocalAddress } from '../linux/socket.js';
 import { IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, SOL_IP, SOL_IPV6 } from '../linux/sockopt.js';
 import type { ClientPacketSession } from '../protocol/packet.js';
 import { AddressTable } from './address-table.js';
+import { DatagramQueue } from './datagram-queue.js';
 import { RawReply } from './raw-reply.js';
 import { Recency } from './recency.js';
 import { endpointAt, ReplySockets } from './reply-sockets.js';
@@ -51,7 +52,7 @@ export class UdpRedir implements Deadlined {
   private readonly packets: ReceiveBatch;
   /** sockaddr of the remote that an answer is from. */
   private readonly remote = Block.allocate(32);
-  readonly queue: PacketQueue;
+  readonly queue: DatagramQueue<UdpSession>;
   private sweepDueMs = 0;
 
   constructor(context: UdpContext, { upstreams, createPackets, maxReplySockets }: UdpRedirParts) {
@@ -63,7 +64,7 @@ export class UdpRedir implements Deadlined {
     this.raw = new RawReply(context.socketOptions.mark);
     this.plain = context.datagrams.batch(plainOffset, { names: true, control: true });
     this.packets = context.datagrams.batch(packetOffset, { names: false, control: false });
-    this.queue = new PacketQueue(context.datagrams.block);
+    this.queue = new DatagramQueue(context.datagrams.block);
   }
 
   /** Serves the listening socket `fd`, bound to `port`; sessions that begin there send with this type of service. */
@@ -87,8 +88,8 @@ export class UdpRedir implements Deadlined {
       }
       datagrams.used();
       for (let slot = 0; slot < count; slot++) this.take(listener, slot);
-      for (let i = 0; i < this.queue.sessionCount; i++) this.flush(this.queue.sessions[i]!);
-      this.queue.sessionCount = 0;
+      for (let i = 0; i < this.queue.senderCount; i++) this.flush(this.queue.senders[i]!);
+      this.queue.senderCount = 0;
       if (count < batchSize) return;
     }
   }
@@ -107,7 +108,7 @@ export class UdpRedir implements Deadlined {
     const from = writeSocksBefore(plain.controlBytes, target, block.bytes, payload);
     const { sealer } = session.packets;
     sealer.seal(block, from, payload + plain.lengthOf(slot));
-    this.queue.put(session, slot, sealer.start, sealer.end);
+    this.queue.put(session, slot, sealer.start, sealer.end, 0);
   }
 
   /** A datagram to the listener itself, or one that a REDIRECT rule has rewritten to it: to relay it would be a loop. */
@@ -314,38 +315,6 @@ export class UdpRedir implements Deadlined {
     this.replies.expire(nowMs);
     this.sweepDueMs = nowMs + sweepMs;
     this.context.reactor.timers.set(this);
-  }
-}
-
-/** What the sessions have to send in the present batch: a chain of slots for each, without an object. */
-class PacketQueue {
-  readonly sessions: (UdpSession | undefined)[] = Array.from({ length: batchSize });
-  sessionCount = 0;
-  readonly next = new Int32Array(batchSize);
-  private readonly starts = new Int32Array(batchSize);
-  private readonly ends = new Int32Array(batchSize);
-  private readonly block: Block;
-
-  constructor(block: Block) {
-    this.block = block;
-  }
-
-  put(session: UdpSession, slot: number, start: number, end: number): void {
-    this.starts[slot] = start;
-    this.ends[slot] = end;
-    this.next[slot] = -1;
-    if (session.hasQueued) this.next[session.lastQueued] = slot;
-    else {
-      session.firstQueued = slot;
-      this.sessions[this.sessionCount++] = session;
-    }
-    session.lastQueued = slot;
-  }
-
-  add(slot: number, sends: SendBatch): void {
-    const start = this.starts[slot]!;
-    const size = this.ends[slot]! - start;
-    sends.add(this.block.at(start, size), size, 0, 0);
   }
 }
 

@@ -9,6 +9,7 @@ import { Block } from '../linux/memory.js';
 import type { Endpoint } from '../linux/sockaddr.js';
 import { localEndpoint } from '../linux/socket.js';
 import type { ClientPacketSession } from '../protocol/packet.js';
+import type { Sender } from './datagram-queue.js';
 import type { Used } from './recency.js';
 import { copySockaddr } from './udp-address.js';
 import { batchSize } from './udp-context.js';
@@ -17,7 +18,7 @@ import type { UdpRedir } from './udp-redir.js';
 /** A server that has said nothing for so long, though asked, may be waiting behind another way out. */
 const silentMs = 3000;
 
-export class UdpSession implements EventHandler, Used {
+export class UdpSession implements EventHandler, Used, Sender {
   lastUsedMs = 0;
   newer: Used | undefined = undefined;
   older: Used | undefined = undefined;
@@ -36,7 +37,6 @@ export class UdpSession implements EventHandler, Used {
   failure = 0;
   private readonly redir: UdpRedir;
   private readonly tos: number;
-  /** Slots of the present batch, first and last: chained in UdpRedir. -1 for none. */
   firstQueued = -1;
   lastQueued = -1;
   /** Answered since it was last thought to be down. */
@@ -85,9 +85,8 @@ export class UdpSession implements EventHandler, Used {
   }
 
   private send(): number {
-    const { queue } = this.redir;
     const { sends } = this.redir.context.datagrams;
-    for (let slot = this.firstQueued; slot >= 0; slot = queue.next[slot]!) queue.add(slot, sends);
+    this.redir.queue.take(this, sends);
     const lost = sends.send(this.fd);
     this.failure = sends.failure;
     return lost;

@@ -32,16 +32,23 @@ export class WorkerLog {
 
   /** An error that may come again and again: one line of a kind every few seconds, with the number left out between. */
   limited(kind: string, text: string): void {
-    const nowMs = performance.now();
     const last = this.kinds.get(kind);
-    if (last !== undefined && nowMs - last.shownMs < limitedMs) {
-      last.suppressed++;
-      return;
-    }
-    this.kinds.set(kind, { shownMs: nowMs, suppressed: 0 });
+    if (!this.isDue(kind)) return;
+    this.kinds.set(kind, { shownMs: performance.now(), suppressed: 0 });
     const more =
       last !== undefined && last.suppressed > 0 ? ` (and ${last.suppressed} more like it before)` : '';
     this.error(text + more);
+  }
+
+  /**
+   * Whether `limited` would show a line of this kind now; if not, it counts as left out. For where making the text costs
+   * something.
+   */
+  isDue(kind: string): boolean {
+    const last = this.kinds.get(kind);
+    if (last === undefined || performance.now() - last.shownMs >= limitedMs) return true;
+    last.suppressed++;
+    return false;
   }
 
   /** Per connection: ask `verbose` first where making the text costs something. */
