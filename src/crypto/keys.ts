@@ -4,7 +4,7 @@
  *     password --EVP_BytesToKey, or base64--> master key --HKDF-SHA1 with the stream's salt--> session subkey
  *
  * Each stream direction has its own salt and so its own subkey. HKDF-SHA1 runs twice a connection and twice an
- * UDP datagram's round trip: node:crypto takes 11 µs for it, the six SHA-1 calls of `hkdf` 1.2 to 1.5.
+ * UDP datagram's round trip: node:crypto takes 11 µs for it, the six SHA-1 calls of `hkdfWith` 1.2 to 1.5.
  */
 import { createHash, hkdfSync } from 'node:crypto';
 import { ConfigError } from '../errors.js';
@@ -50,7 +50,22 @@ export function masterKeyFromBase64(text: string, keySize: number): Uint8Array {
 
 /** HKDF-SHA1(ikm = master key, salt, info = "ss-subkey"), as long as the master key (SIP007). */
 export function sessionSubkey(masterKey: Uint8Array, salt: Uint8Array): Uint8Array {
-  return fastSubkey === undefined ? slowSubkey(masterKey, salt) : fastSubkey(masterKey, salt);
+  if (hkdf === undefined) return slowSubkey(masterKey, salt);
+  const subkey = new Uint8Array(masterKey.length);
+  hkdf(subkey, masterKey, salt, 0, salt.length);
+  return subkey;
+}
+
+/** The same without an object: the salt, as long as the master key, stands at `source[saltAt]`; so long is `target`. */
+export function sessionSubkeyInto(
+  target: Uint8Array,
+  masterKey: Uint8Array,
+  source: Uint8Array,
+  saltAt: number,
+): void {
+  const size = masterKey.length;
+  if (hkdf !== undefined) hkdf(target, masterKey, source, saltAt, size);
+  else target.set(slowSubkey(masterKey, source.subarray(saltAt, saltAt + size)));
 }
 
 function slowSubkey(masterKey: Uint8Array, salt: Uint8Array): Uint8Array {
@@ -82,10 +97,19 @@ const maxKeySize = 32;
 
 type Sha1Update = (context: number, data: number, size: number) => number;
 
-/** Undefined where no libcrypto exports SHA1_Update, or one does other than we think. */
-const fastSubkey = findFastSubkey();
+/** Key and salt have at most 32 bytes, `target` as many as the key. */
+type Hkdf = (
+  target: Uint8Array,
+  masterKey: Uint8Array,
+  source: Uint8Array,
+  saltAt: number,
+  saltSize: number,
+) => void;
 
-function findFastSubkey(): typeof sessionSubkey | undefined {
+/** Undefined where no libcrypto exports SHA1_Update, or one does other than we think. */
+const hkdf = findHkdf();
+
+function findHkdf(): Hkdf | undefined {
   prepareMessages();
   for (const library of libcryptoCandidates()) {
     const sha1Update = declareOptional<Sha1Update>(
@@ -93,25 +117,35 @@ function findFastSubkey(): typeof sessionSubkey | undefined {
       library,
     );
     if (sha1Update === undefined) continue;
-    const candidate = (masterKey: Uint8Array, salt: Uint8Array) => hkdf(sha1Update, masterKey, salt);
+    const candidate: Hkdf = (target, masterKey, source, saltAt, saltSize) =>
+      hkdfWith(sha1Update, target, masterKey, source, saltAt, saltSize);
     if (isRight(candidate)) return candidate;
   }
   return undefined;
 }
 
-function isRight(candidate: typeof sessionSubkey): boolean {
+function isRight(candidate: Hkdf): boolean {
   return [16, 24, 32].every((size) => {
     const masterKey = Uint8Array.from({ length: size }, (_, i) => 3 * i + 1);
     const salt = Uint8Array.from({ length: size }, (_, i) => 255 - 5 * i);
-    return Buffer.compare(candidate(masterKey, salt), slowSubkey(masterKey, salt)) === 0;
+    const subkey = new Uint8Array(size);
+    candidate(subkey, masterKey, salt, 0, size);
+    return Buffer.compare(subkey, slowSubkey(masterKey, salt)) === 0;
   });
 }
 
-/** RFC 5869. Key and salt have at most 32 bytes, the subkey as many as the key. */
-function hkdf(sha1Update: Sha1Update, masterKey: Uint8Array, salt: Uint8Array): Uint8Array {
+/** RFC 5869. */
+function hkdfWith(
+  sha1Update: Sha1Update,
+  target: Uint8Array,
+  masterKey: Uint8Array,
+  source: Uint8Array,
+  saltAt: number,
+  saltSize: number,
+): void {
   const size = masterKey.length;
   for (let i = 0; i < maxKeySize; i += 1) {
-    const byte = i < salt.length ? salt[i]! : 0;
+    const byte = i < saltSize ? source[saltAt + i]! : 0;
     bytes[extractInnerAt + i] = byte ^ 0x36;
     bytes[extractOuterAt + i] = byte ^ 0x5c;
     bytes[extractInnerAt + 64 + i] = i < size ? masterKey[i]! : 0;
@@ -135,9 +169,7 @@ function hkdf(sha1Update: Sha1Update, masterKey: Uint8Array, salt: Uint8Array): 
     hash(sha1Update, expandOuterAt, resultAt + digestSize);
   }
 
-  const subkey = new Uint8Array(size);
-  for (let i = 0; i < size; i += 1) subkey[i] = bytes[resultAt + i]!;
-  return subkey;
+  for (let i = 0; i < size; i += 1) target[i] = bytes[resultAt + i]!;
 }
 
 /** Hashes the 128 bytes at `from` and writes the digest to `to`. Whole blocks: SHA1_Update keeps nothing back. */

@@ -5,7 +5,7 @@
 import { ecb, gcm } from '@noble/ciphers/aes.js';
 import { chacha20poly1305, hchacha, xchacha20poly1305 } from '@noble/ciphers/chacha.js';
 import type { Block } from '../linux/memory.js';
-import type { AeadBackend, BlockCipher, Opener, Sealer } from './aead.js';
+import type { AeadBackend, BlockCipher, Opener, PacketCipher, Sealer } from './aead.js';
 import { tagSize, type Cipher, type Method } from './methods.js';
 
 export { hchacha };
@@ -29,6 +29,7 @@ export const nobleBackend: AeadBackend = {
   name: 'noble',
   sealer: (method, subkey) => new NobleSealer(method, subkey),
   opener: (method, subkey) => new NobleOpener(method, subkey),
+  packetCipher: (cipher, key) => new NoblePacketCipher(cipher, key),
   blockCipher: (key) => new NobleBlockCipher(key),
 };
 
@@ -80,6 +81,44 @@ class NobleOpener implements Opener {
     target.bytes.set(opened, targetOffset);
     this.counter += 1;
     return true;
+  }
+}
+
+class NoblePacketCipher implements PacketCipher {
+  private readonly cipher: Cipher;
+  private key: Uint8Array;
+
+  constructor(cipher: Cipher, key: Uint8Array) {
+    this.cipher = cipher;
+    this.key = key;
+  }
+
+  changeKey(key: Uint8Array): void {
+    this.key = key;
+  }
+
+  seal(block: Block, offset: number, length: number, nonces: Block, nonceAt: number): void {
+    block.at(offset, length + tagSize);
+    const sealed = this.with(nonces, nonceAt).encrypt(block.bytes.subarray(offset, offset + length));
+    block.bytes.set(sealed, offset);
+  }
+
+  open(block: Block, offset: number, length: number, nonces: Block, nonceAt: number): boolean {
+    block.at(offset, length + tagSize);
+    let opened: Uint8Array;
+    try {
+      opened = this.with(nonces, nonceAt).decrypt(block.bytes.subarray(offset, offset + length + tagSize));
+    } catch {
+      return false;
+    }
+    block.bytes.set(opened, offset);
+    return true;
+  }
+
+  private with(nonces: Block, nonceAt: number): OneShot {
+    const size = this.cipher === 'xchacha20-poly1305' ? 24 : 12;
+    nonces.at(nonceAt, size);
+    return ciphers[this.cipher](this.key, nonces.bytes.subarray(nonceAt, nonceAt + size));
   }
 }
 

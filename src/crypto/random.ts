@@ -2,15 +2,28 @@
 import { randomFillSync } from 'node:crypto';
 
 const pieceSize = 8192;
-let piece = new Uint8Array(0);
-let used = 0;
+const piece = new Uint8Array(pieceSize);
+let used = pieceSize;
 
 /** `size` fresh bytes, never given out before. The caller owns them. */
 export function randomBytes(size: number): Uint8Array {
-  if (used + size > piece.length) {
-    piece = randomFillSync(new Uint8Array(pieceSize));
+  const from = take(size);
+  return piece.slice(from, from + size);
+}
+
+/** Writes `size` fresh bytes to `target[at..]`, without an object. */
+export function fillRandom(target: Uint8Array, at: number, size: number): void {
+  const from = take(size);
+  for (let i = 0; i < size; i += 1) target[at + i] = piece[from + i]!;
+}
+
+/** Where `size` bytes stand that nobody has had. */
+function take(size: number): number {
+  if (size > pieceSize) throw new RangeError(`${size} random bytes at once, expected at most ${pieceSize}`);
+  if (used + size > pieceSize) {
+    randomFillSync(piece);
     used = 0;
   }
   used += size;
-  return piece.slice(used - size, used);
+  return used - size;
 }

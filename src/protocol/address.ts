@@ -14,6 +14,9 @@ const atypIpv4 = 1;
 const atypName = 3;
 const atypIpv6 = 4;
 
+/** A name of one byte. */
+export const minAddressSize = 1 + 1 + 1 + 2;
+
 /** ATYP, length of the name, name, port. */
 export const maxAddressSize = 1 + 1 + 255 + 2;
 
@@ -54,6 +57,25 @@ export function readAddress(bytes: Uint8Array, from: number, to: number): Addres
   const name = readName(bytes.subarray(hostAt, portAt));
   const endpoint = Endpoint.parse(name, port);
   return endpoint === undefined ? { host: name, port, endpoint, end } : atEndpoint(endpoint, end);
+}
+
+/**
+ * The size of the address that begins at `bytes[from]`; -1 when `bytes[from..to)` does not begin with a whole one. Makes no
+ * object, and looks at the form only: `readAddress` may refuse the characters of a name, or the port.
+ */
+export function addressSize(bytes: Uint8Array, from: number, to: number): number {
+  if (to - from < 2) return -1;
+  const atyp = bytes[from]!;
+  const nameSize = bytes[from + 1]!;
+  const size =
+    atyp === atypIpv4
+      ? 1 + 4 + 2
+      : atyp === atypIpv6
+        ? 1 + 16 + 2
+        : atyp === atypName && nameSize > 0
+          ? 1 + 1 + nameSize + 2
+          : Infinity;
+  return size <= to - from ? size : -1;
 }
 
 function atEndpoint(endpoint: Endpoint, end: number): AddressRead {

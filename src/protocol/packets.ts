@@ -1,0 +1,77 @@
+/** Which packet codec a method has. */
+import type { AeadBackend } from '../crypto/aead.js';
+import type { Credentials } from '../crypto/credentials.js';
+import type { Method } from '../crypto/methods.js';
+import type { SaltFilter } from '../crypto/replay.js';
+import { systemSources, type PacketSources } from './packet-sources.js';
+import type { ClientPacketSession, ServerPackets } from './packet.js';
+import { AeadPacketOpener, AeadPacketSealer, AeadServerPackets } from './udp-aead.js';
+import { ClientPacketSession2022 } from './udp-2022-client.js';
+import { AesOpening, AesSealing, ChachaEnvelope } from './udp-2022-envelope.js';
+import { ServerPackets2022 } from './udp-2022-server.js';
+
+/** Begins a session with the server. */
+export type ClientPackets = () => ClientPacketSession;
+
+export function createClientPackets(
+  backend: AeadBackend,
+  method: Method,
+  credentials: Credentials,
+  sources: PacketSources = systemSources,
+): ClientPackets {
+  const { key, identityKeys } = credentials;
+  checkIdentities(method, identityKeys.length);
+  if (method.edition === 'aead') {
+    const session = {
+      sealer: new AeadPacketSealer(backend, method, key, sources),
+      opener: new AeadPacketOpener(backend, method, key),
+    };
+    return () => session;
+  }
+  if (isChacha(method)) {
+    const envelope = new ChachaEnvelope(backend, key, sources);
+    return () => new ClientPacketSession2022(envelope, envelope, sources);
+  }
+  const sealing = new AesSealing(backend, method, key, identityKeys);
+  const opening = new AesOpening(backend, method, key);
+  return () => new ClientPacketSession2022(sealing, opening, sources);
+}
+
+export interface ServerPacketsOptions {
+  /**
+   * 2017: the salts seen, and those of our own packets. A memory for packets alone: it may have to hold a hundred thousand a
+   * second, which would drive out those of streams.
+   */
+  readonly salts: SaltFilter;
+  /** 2022: how many sessions are remembered. At the cap new ones are refused: an old one's replay might pass otherwise. */
+  readonly maxSessions: number;
+}
+
+export function createServerPackets<State>(
+  backend: AeadBackend,
+  method: Method,
+  credentials: Credentials,
+  { salts, maxSessions }: ServerPacketsOptions,
+  sources: PacketSources = systemSources,
+): ServerPackets<State> {
+  const { key, users } = credentials;
+  checkIdentities(method, users.length);
+  if (method.edition === 'aead') return new AeadServerPackets(backend, method, key, sources, salts);
+  if (isChacha(method)) {
+    const envelope = new ChachaEnvelope(backend, key, sources);
+    return new ServerPackets2022(envelope, [envelope], sources, maxSessions);
+  }
+  const keys = users.length > 0 ? users.map((user) => user.key) : [key];
+  const sealings = keys.map((each) => new AesSealing(backend, method, each));
+  const opening = new AesOpening(backend, method, key, users);
+  return new ServerPackets2022(opening, sealings, sources, maxSessions);
+}
+
+function isChacha(method: Method): boolean {
+  return method.cipher === 'chacha20-poly1305';
+}
+
+function checkIdentities(method: Method, count: number): void {
+  if (count > 0 && !method.hasIdentityHeaders)
+    throw new RangeError(`${method.name} has no identity headers, got ${count} identity keys or users`);
+}

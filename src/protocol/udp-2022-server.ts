@@ -1,0 +1,149 @@
+/**
+ * All 2022 UDP packets that come to one port of a server. A session is found by user and client session ID, never by where
+ * the packet came from: its replies go to wherever the newest one came from (the relay's work).
+ *
+ * Nothing is remembered of a packet before all of it has been checked: neither a session nor its packet ID.
+ */
+import type { PacketCipher } from '../crypto/aead.js';
+import { tagSize } from '../crypto/methods.js';
+import type { Block } from '../linux/memory.js';
+import { minAddressSize } from './address.js';
+import type { PacketSources } from './packet-sources.js';
+import { PacketWindow } from './packet-window.js';
+import type { PacketSealer, PacketVerdict, ServerPackets, ServerPacketSession } from './packet.js';
+import { SessionTable, type TableEntry } from './session-table.js';
+import type { OpeningEnvelope, SealingEnvelope } from './udp-2022-envelope.js';
+import { PacketSealer2022 } from './udp-2022-sealer.js';
+import { BodyReader, rememberMs, requestHeadSize, sessionIdSize } from './udp-2022.js';
+
+/** At the cap, how often at most all sessions are looked at for one that may go. */
+const sweepMs = 1000;
+
+class ServerSession<State> implements ServerPacketSession<State>, TableEntry {
+  next: this | undefined = undefined;
+  state: State | undefined = undefined;
+  lastSeenMs = 0;
+  readonly window = new PacketWindow();
+  readonly user: number;
+  readonly idHigh: number;
+  readonly idLow: number;
+  /** Opens the client's packets. */
+  readonly cipher: PacketCipher;
+  readonly sealer: PacketSealer;
+
+  constructor(user: number, clientSessionId: Buffer, cipher: PacketCipher, sealer: PacketSealer) {
+    this.user = user;
+    this.idHigh = clientSessionId.readInt32BE(0);
+    this.idLow = clientSessionId.readInt32BE(4);
+    this.cipher = cipher;
+    this.sealer = sealer;
+  }
+}
+
+export class ServerPackets2022<State> implements ServerPackets<State> {
+  from = 0;
+  to = 0;
+  session: ServerSession<State> | undefined = undefined;
+  readonly sealer = undefined;
+  private readonly opening: OpeningEnvelope;
+  private readonly sealings: readonly SealingEnvelope[];
+  private readonly sources: PacketSources;
+  private readonly maxSessions: number;
+  private readonly reader: BodyReader;
+  private readonly minSize: number;
+  private readonly sessions: SessionTable<ServerSession<State>>;
+  private nextSweepMs = -Infinity;
+
+  /**
+   * @param sealings for each user in order, or one where there are none.
+   * @param maxSessions those that are remembered, whether the relay still keeps something with them or not.
+   */
+  constructor(
+    opening: OpeningEnvelope,
+    sealings: readonly SealingEnvelope[],
+    sources: PacketSources,
+    maxSessions: number,
+  ) {
+    this.opening = opening;
+    this.sealings = sealings;
+    this.sources = sources;
+    this.maxSessions = maxSessions;
+    this.reader = new BodyReader(sources);
+    this.minSize = opening.size + requestHeadSize + minAddressSize + tagSize;
+    this.sessions = new SessionTable(this.random());
+  }
+
+  get skewSeconds(): number {
+    return this.reader.skewSeconds;
+  }
+
+  /** How many sessions are remembered. */
+  get size(): number {
+    return this.sessions.size;
+  }
+
+  open(block: Block, from: number, to: number, nowMs: number): PacketVerdict {
+    const { opening } = this;
+    if (to - from < this.minSize) return 'short';
+    if (!opening.reveal(block, from, to)) return 'forged';
+    const { bytes } = block;
+    const header = from + opening.headerAt;
+    const idHigh = bytes.readInt32BE(header);
+    const idLow = bytes.readInt32BE(header + 4);
+    const packetHigh = bytes.readInt32BE(header + 8);
+    const packetLow = bytes.readInt32BE(header + 12);
+
+    const known = this.sessions.find(opening.user, idHigh, idLow);
+    if (known !== undefined && !known.window.isNew(packetHigh, packetLow)) return 'repeated';
+    const cipher = known?.cipher ?? opening.sessionCipher(bytes.subarray(header, header + sessionIdSize));
+    if (!opening.openBody(block, from, to, cipher)) return 'forged';
+    const verdict = this.reader.read(bytes, from + opening.size, to - tagSize);
+    if (verdict !== 'accepted') return verdict;
+
+    const session = known ?? this.begin(bytes, header, cipher, nowMs);
+    if (session === undefined) return 'unknown-session';
+    session.window.add(packetHigh, packetLow);
+    session.lastSeenMs = nowMs;
+    this.session = session;
+    this.from = this.reader.from;
+    this.to = to - tagSize;
+    return 'accepted';
+  }
+
+  expire(nowMs: number): void {
+    this.sessions.removeWhere(
+      (session) => session.state === undefined && nowMs - session.lastSeenMs >= rememberMs,
+    );
+  }
+
+  /** Undefined when there is no room: a session that was heard of lately is not given up for a new one. */
+  private begin(
+    bytes: Buffer,
+    header: number,
+    cipher: PacketCipher,
+    nowMs: number,
+  ): ServerSession<State> | undefined {
+    if (this.sessions.size >= this.maxSessions && nowMs >= this.nextSweepMs) {
+      this.nextSweepMs = nowMs + sweepMs;
+      this.expire(nowMs);
+    }
+    if (this.sessions.size >= this.maxSessions) return undefined;
+
+    const clientSessionId = Buffer.from(bytes.subarray(header, header + sessionIdSize));
+    // Were it the same, both directions would have one key and the same nonces.
+    let sessionId = this.random();
+    while (sessionId.equals(clientSessionId)) sessionId = this.random();
+    const { user } = this.opening;
+    const sealing = this.sealings[Math.max(user, 0)]!;
+    const sealer = new PacketSealer2022(sealing, this.sources, sessionId, clientSessionId);
+    const session = new ServerSession<State>(user, clientSessionId, cipher, sealer);
+    this.sessions.add(session);
+    return session;
+  }
+
+  private random(): Buffer {
+    const bytes = Buffer.alloc(sessionIdSize);
+    this.sources.fillRandom(bytes, 0, sessionIdSize);
+    return bytes;
+  }
+}
