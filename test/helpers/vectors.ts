@@ -38,6 +38,55 @@ export interface BigVector {
   last_segments: Segment[];
 }
 
+export interface Stream2022Vector {
+  salt_hex: string;
+  timestamp: number;
+  plaintext_chunks_hex: string[];
+  stream_hex: string;
+}
+
+export interface Request2022Vector extends Stream2022Vector {
+  address_hex: string;
+  padding_hex: string;
+  initial_payload_hex: string;
+}
+
+export interface Tcp2022Vector {
+  id: string;
+  method: string;
+  psk_b64: string;
+  ipsks_b64: string[];
+  now: number;
+  request: Request2022Vector;
+  response: Stream2022Vector & { request_salt_hex: string };
+  after_first_relay?: { stream_hex: string };
+}
+
+export interface Big2022Vector {
+  id: string;
+  method: string;
+  psk_b64: string;
+  now: number;
+  salt_hex: string;
+  timestamp: number;
+  padding_hex: string;
+  stream_length: number;
+  stream_sha256: string;
+}
+
+export interface Tcp2022Check {
+  id: string;
+  role: 'server' | 'client';
+  method: string;
+  psk_b64: string;
+  users_b64?: string[];
+  request_salt_hex?: string;
+  now: number;
+  expect: 'accept' | 'reject';
+  reason: string;
+  stream_hex: string;
+}
+
 interface Vectors {
   kdf: {
     evp_bytes_to_key_md5: { password: string; key_length: number; key_hex: string }[];
@@ -54,6 +103,9 @@ interface Vectors {
   };
   aead_tcp: TcpVector[];
   aead_tcp_big: BigVector[];
+  ss2022_tcp: Tcp2022Vector[];
+  ss2022_tcp_big: Big2022Vector[];
+  ss2022_tcp_checks: Tcp2022Check[];
 }
 
 // From dist/test/helpers; the file itself is not copied to dist.
