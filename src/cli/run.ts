@@ -1,7 +1,12 @@
 /** What the commands share, in the order of events: configuration → listeners → workers → servers' names → signals. */
 import { readFileSync } from 'node:fs';
 import type { Command, Config } from '../config/config.js';
-import { applyDescriptorLimit, connectionLimit, descriptorsInForce } from '../control/descriptors.js';
+import {
+  applyDescriptorLimit,
+  type Budget,
+  descriptorsInForce,
+  shareDescriptors,
+} from '../control/descriptors.js';
 import { Dns } from '../control/dns.js';
 import { openListeners } from '../control/listeners.js';
 import { markInForce } from '../control/mark.js';
@@ -47,16 +52,17 @@ async function serve(config: Config, log: Logger): Promise<void> {
   const dns = new Dns({ nameservers, ipv6First, maxQueries: maxDnsQueries });
   const mark = markInForce(config, (text) => log.info(text));
   const listeners = await openListeners(config, mark, dns, (text) => log.warn(text));
-  const maxConnections = connectionLimit(config.maxConnections, config.workers, (text) => log.warn(text));
+  const budget = shareDescriptors(config, (text) => log.warn(text));
   const supervisor = new Supervisor(dns, {
     onLog: (level, text) => log.write(level, text),
     onFatal: (error) => endBroken(log, error),
   });
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
     process.on(signal, () => void end(supervisor, log, signal));
-  await supervisor.start(planWorkers(config, mark, listeners, maxConnections));
+  const plans = planWorkers(config, mark, listeners, budget);
+  await supervisor.start(plans);
   if (config.command === 'ss-redir') await followServers(config, dns, supervisor, log);
-  announce(config, listeners[0]!.length, maxConnections, log);
+  announce(config, budget, log);
   // A port of the workers keeps the process alive until a signal comes.
 }
 
@@ -71,11 +77,11 @@ async function followServers(config: Config, dns: Dns, supervisor: Supervisor, l
 }
 
 /** What libev says at its start, in its words where it has them. */
-function announce(config: Config, listeners: number, maxConnections: number, log: Logger): void {
+function announce(config: Config, budget: Budget, log: Logger): void {
   if (config.configFile !== undefined) log.info(`configuration: ${config.configFile}`);
   log.info(`initializing ciphers... ${config.method}`);
   if (config.command === 'ss-redir') {
-    log.info(config.tcpTproxy ? 'tcp tproxy mode enabled' : 'tcp redirect mode enabled');
+    if (config.tcp) log.info(config.tcpTproxy ? 'tcp tproxy mode enabled' : 'tcp redirect mode enabled');
     for (const { host, port } of config.servers) log.info(`server ${bracketed(host)}:${port}`);
     log.info(`listening at ${bracketed(config.localAddress)}:${config.localPort}`);
     for (const { port, tos } of config.dscp) {
@@ -84,11 +90,13 @@ function announce(config: Config, listeners: number, maxConnections: number, log
   } else {
     for (const { host, port } of config.servers) log.info(`listening at ${bracketed(host)}:${port}`);
   }
+  if (config.udp) log.info('UDP relay enabled');
+  if (!config.tcp) log.info('TCP relay disabled');
   if (config.reusePort) log.info('tcp port reuse enabled');
   if (config.fastOpen) log.info('using tcp fast open');
   if (config.noDelay) log.info('enable TCP no-delay');
   log.debug(
-    `${config.workers} workers, ${listeners} listeners each, at most ${maxConnections} connections, ${descriptorsInForce()} descriptors`,
+    `${config.workers} workers, at most ${budget.maxConnections} connections, ${budget.maxSessions} UDP associations, ${descriptorsInForce()} descriptors`,
   );
 }
 

@@ -56,6 +56,13 @@ export interface Config {
   /** RLIMIT_NOFILE; absent to leave it. */
   readonly nofile?: number;
 
+  /** Which protocols are relayed: one of them at least. */
+  readonly tcp: boolean;
+  readonly udp: boolean;
+  readonly udpTimeoutSeconds: number;
+  /** Absent: as many as the descriptor limit leaves room for. */
+  readonly udpMaxAssociations?: number;
+
   readonly tcpTproxy: boolean;
   readonly fastOpen: boolean;
   readonly reusePort: boolean;
@@ -82,6 +89,7 @@ export const smallestNofile = 1024;
 // Ours.
 /** At least this long before a quiet connection is closed that is open in both directions. */
 export const minimumIdleTimeoutSeconds = 86_400;
+export const defaultUdpTimeoutSeconds = 300;
 export const defaultWorkers = 1;
 /** The own-traffic bit of the rules. */
 export const defaultOutboundFwmark = 0x0200_0000;

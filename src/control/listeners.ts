@@ -4,8 +4,10 @@ import type { Config } from '../config/config.js';
 import { ConfigError, SyscallError, UsageError } from '../errors.js';
 import { close } from '../linux/libc.js';
 import { Endpoint } from '../linux/sockaddr.js';
+import { listenUdp, type UdpListenOptions } from '../linux/datagram.js';
 import { listenTcp, type ListenOptions } from '../linux/socket.js';
 import type { ListenerPlan } from '../relay/plan.js';
+import type { UdpListenerPlan } from '../relay/udp-plane.js';
 import type { Dns } from './dns.js';
 
 /** shadowsocks-libev's queue of unconfirmed Fast Open connections. */
@@ -19,8 +21,15 @@ interface Place {
   mark?: number;
 }
 
+export interface Listeners {
+  /** One set a worker. */
+  tcp: ListenerPlan[][];
+  /** For one worker: all datagrams of a client must meet in one session. */
+  udp: UdpListenerPlan[];
+}
+
 /**
- * One set of listeners a worker. With several workers each has sockets of its own in one SO_REUSEPORT group.
+ * TCP: one set of listeners a worker. With several workers each has sockets of its own in one SO_REUSEPORT group.
  *
  * @throws {UsageError} that names address, port and what to do.
  */
@@ -29,10 +38,17 @@ export async function openListeners(
   mark: number,
   dns: Dns,
   warn: (text: string) => void,
-): Promise<ListenerPlan[][]> {
+): Promise<Listeners> {
   const places = config.command === 'ss-redir' ? redirPlaces(config) : await serverPlaces(config, dns);
   for (const place of places) place.mark = mark;
   leaveIpv4ToItsOwn(places);
+  return {
+    tcp: config.tcp ? openTcp(config, places, warn) : Array.from({ length: config.workers }, () => []),
+    udp: config.udp ? places.map((place) => openUdp(config, place)) : [],
+  };
+}
+
+function openTcp(config: Config, places: Place[], warn: (text: string) => void): ListenerPlan[][] {
   const reusePort = config.reusePort || config.workers > 1;
   if (reusePort && !config.reusePort) for (const place of places) probe(config, place, warn);
   return Array.from({ length: config.workers }, () =>
@@ -42,6 +58,24 @@ export async function openListeners(
       tos: place.tos,
     })),
   );
+}
+
+function openUdp(config: Config, { endpoint, tos, ipv6Only = false, mark = 0 }: Place): UdpListenerPlan {
+  const isRedir = config.command === 'ss-redir';
+  const anyAddress = endpoint.host === '::' || endpoint.host === '0.0.0.0';
+  const options: UdpListenOptions = {
+    transparent: isRedir,
+    packetInfo: !isRedir && anyAddress,
+    ipv6Only,
+    reusePort: config.reusePort,
+    mark,
+  };
+  try {
+    return { fd: listenUdp(endpoint, options), port: endpoint.port, tos, ipv6: !endpoint.isIpv4 };
+  } catch (error) {
+    if (!(error instanceof SyscallError)) throw error;
+    throw new UsageError(explain(error, endpoint, 'UDP'), { cause: error });
+  }
 }
 
 function redirPlaces(config: Config): Place[] {
@@ -105,21 +139,22 @@ function open(
     return listenTcp(endpoint, options, warn);
   } catch (error) {
     if (!(error instanceof SyscallError)) throw error;
-    throw new UsageError(explain(error, endpoint), { cause: error });
+    throw new UsageError(explain(error, endpoint, 'TCP'), { cause: error });
   }
 }
 
-function explain(error: SyscallError, endpoint: Endpoint): string {
+function explain(error: SyscallError, endpoint: Endpoint, protocol: 'TCP' | 'UDP'): string {
   const { code, syscall } = error;
-  if (code === 'EADDRINUSE') return `cannot listen at ${endpoint}: the port is in use by another program`;
-  if (code === 'EADDRNOTAVAIL') return `cannot listen at ${endpoint}: this host does not have that address`;
-  if (code === 'EACCES')
-    return `cannot listen at ${endpoint}: ports below 1024 need root or CAP_NET_BIND_SERVICE`;
+  const where = `cannot listen at ${endpoint} (${protocol})`;
+  if (code === 'EADDRINUSE') return `${where}: the port is in use by another program`;
+  if (code === 'EADDRNOTAVAIL') return `${where}: this host does not have that address`;
+  if (code === 'EACCES') return `${where}: ports below 1024 need root or CAP_NET_BIND_SERVICE`;
   if (code === 'EPERM' && syscall.includes('TRANSPARENT')) {
-    return `TPROXY needs CAP_NET_ADMIN or CAP_NET_RAW (${error.message}): run as root, or grant it in the unit`;
+    const what = protocol === 'UDP' ? 'UDP' : 'TPROXY';
+    return `${what} needs CAP_NET_ADMIN or CAP_NET_RAW (${error.message}): run as root, or grant it in the unit`;
   }
   if (code === 'EPERM' && syscall.includes('SO_MARK')) {
     return `marking our own traffic needs CAP_NET_ADMIN or CAP_NET_RAW (${error.message}): run as root, grant it in the unit, or go without by --outbound-fwmark 0`;
   }
-  return `cannot listen at ${endpoint}: ${error.message}`;
+  return `${where}: ${error.message}`;
 }

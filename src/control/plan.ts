@@ -4,7 +4,11 @@ import { masterKeyFromPassword } from '../crypto/keys.js';
 import { findMethod } from '../crypto/methods.js';
 import { randomBytes } from '../crypto/random.js';
 import { createSaltMemory } from '../crypto/replay.js';
-import type { ListenerPlan, Plan } from '../relay/plan.js';
+import type { Plan } from '../relay/plan.js';
+import type { UdpPlan } from '../relay/udp-plane.js';
+import { createUdpCounters } from '../relay/udp-counters.js';
+import type { Budget } from './descriptors.js';
+import type { Listeners } from './listeners.js';
 
 /** shadowsocks-libev's cap on a connect. */
 const maxConnectSeconds = 10;
@@ -12,14 +16,15 @@ const maxConnectSeconds = 10;
 export function planWorkers(
   config: Config,
   mark: number,
-  listeners: readonly ListenerPlan[][],
-  maxConnections: number,
+  listeners: Listeners,
+  budget: Budget,
 ): Omit<Plan, 'control'>[] {
   const method = findMethod(config.method)!;
   const masterKey =
     config.key?.subarray(0, method.keySize) ?? masterKeyFromPassword(config.password!, method.keySize);
   const salts = config.command === 'ss-server' ? createSaltMemory(randomBytes(8)) : undefined;
-  return listeners.map((own) => ({
+  const udp = config.udp ? planUdp(config, listeners, budget) : undefined;
+  return listeners.tcp.map((own, index) => ({
     command: config.command,
     listeners: own,
     tproxy: config.tcpTproxy,
@@ -31,7 +36,8 @@ export function planWorkers(
       halfOpenMs: config.timeoutSeconds * 1000,
       idleMs: config.idleTimeoutSeconds * 1000,
     },
-    maxConnections: Math.max(1, Math.floor(maxConnections / listeners.length)),
+    udp: index === 0 ? udp : undefined,
+    maxConnections: Math.max(1, Math.floor(budget.maxConnections / config.workers)),
     verbose: config.verbose,
     noDelay: config.noDelay,
     fastOpen: config.fastOpen,
@@ -43,4 +49,15 @@ export function planWorkers(
     bind6: config.bindAddress6,
     interface: config.interface,
   }));
+}
+
+function planUdp(config: Config, listeners: Listeners, budget: Budget): UdpPlan {
+  return {
+    listeners: listeners.udp,
+    timeoutMs: config.udpTimeoutSeconds * 1000,
+    maxSessions: budget.maxSessions,
+    maxReplySockets: budget.maxReplySockets,
+    counters: createUdpCounters(),
+    salts: config.command === 'ss-server' ? createSaltMemory(randomBytes(8)) : undefined,
+  };
 }

@@ -16,6 +16,7 @@ import type { FromWorker, Plan, ToWorker } from './plan.js';
 import { PoolTrimmer } from './pool-trimmer.js';
 import { Redir, redirectTarget, tproxyTarget } from './redir.js';
 import { Server } from './server.js';
+import { startUdpRedir, startUdpServer } from './udp-plane.js';
 import { Upstreams } from './upstream.js';
 import { WorkerLog } from './worker-log.js';
 
@@ -36,6 +37,9 @@ const post = (message: FromWorker): void => port.postMessage(message);
 const log = new WorkerLog(plan.verbose, (level, text) => post({ type: 'log', level, text }));
 const context = buildContext();
 const upstreams = new Upstreams();
+/** A server may carry TCP and no UDP, or the other way round. */
+const udpUpstreams = new Upstreams();
+let udpStarted = false;
 const listeners = createListeners();
 if (plan.command === 'ss-server') startListeners();
 post({ type: 'ready' });
@@ -87,11 +91,20 @@ function createListeners(): Listener[] {
 
 function startListeners(): void {
   for (const listener of listeners.splice(0)) listener.start();
+  const { udp } = plan;
+  if (udp === undefined || udpStarted) return;
+  udpStarted = true;
+  const { reactor, backend, method, masterKey, names, connectOptions } = context;
+  const credentials = { key: masterKey, identityKeys: [], users: [] };
+  const parts = { reactor, log, backend, method, credentials, socketOptions: connectOptions };
+  if (plan.command === 'ss-redir') startUdpRedir(udp, parts, udpUpstreams);
+  else startUdpServer(udp, parts, names, () => {});
 }
 
 function onMessage(message: ToWorker): void {
   if (message.type === 'resolved') return context.names.answer(message.id, message.resolution);
   const endpoints = message.servers.map((server) => Endpoint.parse(server.address, server.port));
-  upstreams.set(endpoints.filter((endpoint) => endpoint !== undefined));
+  for (const each of [upstreams, udpUpstreams])
+    each.set(endpoints.filter((endpoint) => endpoint !== undefined));
   startListeners(); // ss-redir accepts once it knows where to go; earlier clients wait in the kernel's queue
 }

@@ -3,6 +3,7 @@ import type { SaltMemory } from '../crypto/replay.js';
 import type { WorkerControl } from '../engine/worker.js';
 import type { Timeouts } from './context.js';
 import type { Resolution } from './names.js';
+import type { UdpPlan } from './udp-plane.js';
 import type { LogLevel } from './worker-log.js';
 
 export interface ListenerPlan {
@@ -22,6 +23,8 @@ export interface Plan {
   masterKey: Uint8Array;
   /** ss-server: the salts seen, one memory for all workers. */
   salts: SaltMemory | undefined;
+  /** For the one worker that has the UDP side. */
+  udp: UdpPlan | undefined;
   timeouts: Timeouts;
   maxConnections: number;
   verbose: boolean;

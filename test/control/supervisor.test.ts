@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { applyDescriptorLimit, connectionLimit } from '../../src/control/descriptors.js';
+import { applyDescriptorLimit, type Budget, shareDescriptors } from '../../src/control/descriptors.js';
 import { Dns } from '../../src/control/dns.js';
 import { Supervisor } from '../../src/control/supervisor.js';
 import { createSaltMemory } from '../../src/crypto/replay.js';
@@ -21,6 +21,7 @@ function planOf(fd: number): Omit<Plan, 'control'> {
     tproxy: false,
     methodName: 'aes-128-gcm',
     masterKey: new Uint8Array(16),
+    udp: undefined,
     salts: createSaltMemory(new Uint8Array(8), 1000),
     timeouts: { connectMs: 1000, halfOpenMs: 60_000, idleMs: 60_000 },
     maxConnections: 100,
@@ -90,18 +91,18 @@ test('-n lowers the limit; the connections that fit follow from it, with a warni
     applyDescriptorLimit(200, (text) => warnings.push(text));
     assert.equal(descriptorLimit().soft, 200);
     const fitting = Math.floor((200 - openDescriptors() - 24 - 8) / 2);
-    assert.equal(
-      connectionLimit(10, 1, (text) => warnings.push(text)),
-      10,
-    );
+    const share = (maxConnections: number, udp = false): Budget =>
+      shareDescriptors({ command: 'ss-redir', tcp: true, udp, workers: 1, maxConnections }, (text) =>
+        warnings.push(text),
+      );
+    assert.equal(share(10).maxConnections, 10);
     assert.equal(warnings.length, 0);
-    assert.equal(
-      connectionLimit(5000, 1, (text) => warnings.push(text)),
-      fitting,
-    );
+    assert.equal(share(5000).maxConnections, fitting);
     assert.match(warnings[0]!, /connections fit in the limit of 200 descriptors, fewer than 5000/);
+    const { maxConnections, maxSessions, maxReplySockets } = share(5000, true);
+    assert.ok(maxSessions > 20 && maxReplySockets > 2 && maxConnections > 20);
+    assert.ok(2 * maxConnections + maxSessions + maxReplySockets <= 200 - openDescriptors() - 24 - 8);
   } finally {
     setDescriptorLimit(before);
   }
-  assert.ok(connectionLimit(1, 1, () => {}) === 1);
 });
