@@ -18,16 +18,19 @@ import { AF_INET } from '../linux/sockaddr.js';
 import { MSG_NOSIGNAL } from '../linux/socket.js';
 
 const udp = 17; // IANA protocol numbers
-const fragmentHeader = 44;
-const hopLimit = 64;
+const fragment = 44;
+const hopLimit = 64; // RFC 1700
 const udpSize = 8;
-const ipv4Size = 20;
-const ipv6Size = 40;
 const fragmentSize = 8;
-/** Every IPv6 link carries so much (RFC 8200, section 5); an IPv4 link that does not will cut again. */
-const cutTo = 1280;
 const moreFragments4 = 0x2000;
 const moreFragments6 = 1;
+/** Every IPv6 link carries so much (RFC 8200, section 5). An IPv4 link that does not cuts again. */
+const cutTo = 1280;
+
+/** Where in a sockaddr the address stands, and how large it and the IP header are. */
+const ipv4 = { hostAt: 4, hostSize: 4, headerSize: 20, nameSize: 16 } as const;
+const ipv6 = { hostAt: 8, hostSize: 16, headerSize: 40, nameSize: 28 } as const;
+type Family = typeof ipv4 | typeof ipv6;
 
 export class RawReply {
   private readonly mark: number;
@@ -35,7 +38,7 @@ export class RawReply {
   private fd4 = -1;
   private fd6 = -1;
   private id = randomInt(2 ** 32);
-  /** sendto() of a raw socket wants no port (raw(7)). */
+  /** sockaddr of the present answer. sendto() of a raw socket wants no port in it (raw(7)). */
   private readonly to = Block.allocate(32);
 
   constructor(mark: number) {
@@ -47,76 +50,94 @@ export class RawReply {
    *
    * @returns 0 or the errno.
    */
-  send(
+  send(block: Block, from: number, to: number, source: Buffer, client: Buffer): number {
+    const family = source[0] === AF_INET ? ipv4 : ipv6;
+    const fd = this.socketOf(family);
+    if (fd < 0) return -fd;
+    this.id = (this.id + 1) >>> 0;
+    client.copy(this.to.bytes, 0, 0, family.nameSize);
+    this.to.bytes.writeUInt16BE(0, 2);
+    const datagram = from - udpSize;
+    writeUdp(block.bytes, datagram, to, family, source, client);
+
+    const header = this.writeIp(block.bytes, datagram, to, family, source, client);
+    const failure = this.sendPacket(fd, block, header, to, family);
+    return failure === EMSGSIZE ? this.sendPieces(fd, block, datagram, to, family, source, client) : failure;
+  }
+
+  /** Each piece's header overwrites the end of the piece before, which has gone. */
+  private sendPieces(
+    fd: number,
     block: Block,
     from: number,
     to: number,
+    family: Family,
     source: Buffer,
-    sourceAt: number,
     client: Buffer,
-    clientAt: number,
   ): number {
-    const ipv6 = source[sourceAt] !== AF_INET;
-    const fd = this.open(ipv6);
-    if (fd < 0) return -fd;
-    const nameSize = ipv6 ? 28 : 16;
-    this.to.bytes.set(client.subarray(clientAt, clientAt + nameSize));
-    this.to.bytes.writeUInt16BE(0, 2);
-    const { bytes } = block;
-    const addressSize = ipv6 ? 16 : 4;
-    const hostAt = ipv6 ? 8 : 4;
-    const headerSize = ipv6 ? ipv6Size : ipv4Size;
-    const datagram = from - udpSize;
-    writeUdp(bytes, datagram, to, source, sourceAt, client, clientAt, ipv6);
-
-    const write = (at: number, end: number, offset: number, more: boolean, cut: boolean): number => {
-      const extra = ipv6 && cut ? fragmentSize : 0;
-      const header = at - extra - headerSize;
-      if (ipv6) {
-        bytes.writeUInt32BE(0x60000000, header);
-        bytes.writeUInt16BE(end - at + extra, header + 4);
-        bytes[header + 6] = cut ? fragmentHeader : udp;
-        bytes[header + 7] = hopLimit;
-        if (cut) {
-          bytes.writeUInt16BE(udp << 8, at - fragmentSize);
-          bytes.writeUInt16BE(offset | (more ? moreFragments6 : 0), at - 6);
-          bytes.writeUInt32BE(this.id, at - 4);
-        }
-      } else {
-        bytes.writeUInt32BE(0x45000000 | (end - header), header);
-        bytes.writeUInt16BE(this.id & 0xffff, header + 4);
-        bytes.writeUInt16BE((more ? moreFragments4 : 0) | (offset >> 3), header + 6);
-        bytes.writeUInt32BE((hopLimit << 24) | (udp << 16), header + 8); // the kernel fills the checksum in
-      }
-      const addresses = header + headerSize - 2 * addressSize;
-      source.copy(bytes, addresses, sourceAt + hostAt, sourceAt + hostAt + addressSize);
-      client.copy(bytes, addresses + addressSize, clientAt + hostAt, clientAt + hostAt + addressSize);
-      const size = end - header;
-      return sendto(fd, block.at(header, size), size, MSG_NOSIGNAL, this.to.address, nameSize) < 0
-        ? errno()
-        : 0;
-    };
-
-    this.id = (this.id + 1) >>> 0;
-    const failure = write(datagram, to, 0, false, false);
-    if (failure !== EMSGSIZE) return failure;
-    const piece = (cutTo - headerSize - (ipv6 ? fragmentSize : 0)) & ~7;
-    // Each header overwrites the end of the piece before, which has gone.
-    for (let at = datagram; at < to; at += piece) {
-      const last = at + piece >= to;
-      const failed = write(at, last ? to : at + piece, at - datagram, !last, true);
-      if (failed !== 0) return failed;
+    const extra = family === ipv6 ? fragmentSize : 0;
+    const size = (cutTo - family.headerSize - extra) & ~7;
+    for (let at = from; at < to; at += size) {
+      const end = Math.min(at + size, to);
+      const header = this.writeIp(block.bytes, at - extra, end, family, source, client);
+      this.markPiece(block.bytes, header, at - from, end < to, family);
+      const failure = this.sendPacket(fd, block, header, end, family);
+      if (failure !== 0) return failure;
     }
     return 0;
   }
 
-  /** A negative errno where the process may not. */
-  private open(ipv6: boolean): number {
-    const known = ipv6 ? this.fd6 : this.fd4;
+  private writeIp(
+    bytes: Buffer,
+    from: number,
+    to: number,
+    family: Family,
+    source: Buffer,
+    client: Buffer,
+  ): number {
+    const { hostAt, hostSize, headerSize } = family;
+    const header = from - headerSize;
+    if (family === ipv4) {
+      bytes.writeUInt32BE(0x45000000 | (to - header), header);
+      bytes.writeUInt32BE((this.id & 0xffff) * 0x10000, header + 4);
+      bytes.writeUInt32BE((hopLimit << 24) | (udp << 16), header + 8); // the kernel fills the checksum in
+    } else {
+      bytes.writeUInt32BE(0x60000000, header);
+      bytes.writeUInt16BE(to - from, header + 4);
+      bytes[header + 6] = udp;
+      bytes[header + 7] = hopLimit;
+    }
+    source.copy(bytes, from - 2 * hostSize, hostAt, hostAt + hostSize);
+    client.copy(bytes, from - hostSize, hostAt, hostAt + hostSize);
+    return header;
+  }
+
+  /** @param offset of the piece in the datagram, a multiple of 8: it is written in eights, before three flag bits. */
+  private markPiece(bytes: Buffer, header: number, offset: number, more: boolean, family: Family): void {
+    if (family === ipv4) {
+      bytes.writeUInt16BE((more ? moreFragments4 : 0) | (offset >> 3), header + 6);
+      return;
+    }
+    const at = header + family.headerSize;
+    bytes[header + 6] = fragment;
+    bytes.writeUInt16BE(udp << 8, at);
+    bytes.writeUInt16BE(offset | (more ? moreFragments6 : 0), at + 2);
+    bytes.writeUInt32BE(this.id, at + 4);
+  }
+
+  private sendPacket(fd: number, block: Block, from: number, to: number, family: Family): number {
+    const size = to - from;
+    const sent = sendto(fd, block.at(from, size), size, MSG_NOSIGNAL, this.to.address, family.nameSize);
+    return sent < 0 ? errno() : 0;
+  }
+
+  /** A negative errno where the process may not have one. */
+  private socketOf(family: Family): number {
+    const known = family === ipv6 ? this.fd6 : this.fd4;
     if (known >= 0) return known;
     try {
-      const fd = openRawSocket(ipv6, this.mark);
-      if (ipv6) this.fd6 = fd;
+      const fd = openRawSocket(family === ipv6, this.mark);
+      if (family === ipv6) this.fd6 = fd;
       else this.fd4 = fd;
       return fd;
     } catch (error) {
@@ -126,32 +147,27 @@ export class RawReply {
   }
 }
 
+/** The checksum goes over addresses, protocol and length, too (RFC 768; RFC 8200, section 8.1). */
 function writeUdp(
   bytes: Buffer,
   at: number,
   end: number,
+  family: Family,
   source: Buffer,
-  sourceAt: number,
   client: Buffer,
-  clientAt: number,
-  ipv6: boolean,
 ): void {
-  const size = end - at;
-  source.copy(bytes, at, sourceAt + 2, sourceAt + 4);
-  client.copy(bytes, at + 2, clientAt + 2, clientAt + 4);
-  bytes.writeUInt16BE(size, at + 4);
+  const { hostAt, hostSize } = family;
+  source.copy(bytes, at, 2, 4);
+  client.copy(bytes, at + 2, 2, 4);
+  bytes.writeUInt16BE(end - at, at + 4);
   bytes.writeUInt16BE(0, at + 6);
-  const hostAt = ipv6 ? 8 : 4;
-  const addressSize = ipv6 ? 16 : 4;
-  let sum = udp + size;
-  sum += sumOf(source, sourceAt + hostAt, sourceAt + hostAt + addressSize);
-  sum += sumOf(client, clientAt + hostAt, clientAt + hostAt + addressSize);
-  sum += sumOf(bytes, at, end);
-  while (sum > 0xffff) sum = (sum & 0xffff) + Math.floor(sum / 0x10000);
-  bytes.writeUInt16BE(sum === 0xffff ? 0xffff : ~sum & 0xffff, at + 6); // 0 would say: no checksum
+  let sum = udp + (end - at) + sumOf(bytes, at, end);
+  sum += sumOf(source, hostAt, hostAt + hostSize) + sumOf(client, hostAt, hostAt + hostSize);
+  while (sum > 0xffff) sum = (sum % 0x10000) + Math.floor(sum / 0x10000);
+  bytes.writeUInt16BE(sum === 0xffff ? 0xffff : 0xffff - sum, at + 6); // 0 would say: no checksum
 }
 
-/** Sum of the big-endian words (RFC 1071); at most 65,535 / 2 of them, so it stays below 2^31. */
+/** Sum of the big-endian words (RFC 1071), the last one filled up with zero. */
 function sumOf(bytes: Buffer, from: number, to: number): number {
   let sum = 0;
   let at = from;

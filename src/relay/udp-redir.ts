@@ -263,7 +263,7 @@ export class UdpRedir implements Deadlined {
 
   private sendRaw(session: UdpSession, from: number, to: number): void {
     const { datagrams, counters, log } = this.context;
-    const number = this.raw.send(datagrams.block, from, to, this.remote.bytes, 0, session.name.bytes, 0);
+    const number = this.raw.send(datagrams.block, from, to, this.remote.bytes, session.name.bytes);
     if (number === 0) return;
     counters.count('unsent');
     log.limited('udp-raw', `udp: raw socket to ${session.client}: ${errnoName(number)}: dropped`);
