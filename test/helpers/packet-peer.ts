@@ -34,7 +34,7 @@ export interface Packet2022 {
   /** Identity keys first, the key of the session last. */
   keys: readonly Uint8Array[];
   sessionId: bigint;
-  packetId: bigint;
+  packetId: bigint | number;
   time: bigint | number;
   /** The session that a response is for; a request has none. */
   clientSessionId?: bigint;
@@ -52,7 +52,7 @@ export interface Packet2022 {
 export const someAddress = Buffer.from('01c000020103e8', 'hex');
 
 export function packet2022(packet: Packet2022): Uint8Array {
-  const header = Buffer.concat([u64(packet.sessionId), u64(packet.packetId)]);
+  const header = Buffer.concat([u64(packet.sessionId), u64(BigInt(packet.packetId))]);
   const body = packet.body ?? bodyOf(packet);
   const key = packet.keys.at(-1)!;
   if (packet.method.cipher === 'chacha20-poly1305') {
