@@ -1,12 +1,17 @@
 /** Config -> what each worker is told at its start. */
 import type { Config } from '../config/config.js';
+import type { Credentials } from '../crypto/credentials.js';
+import { parsePskChain } from '../crypto/keys-2022.js';
 import { masterKeyFromPassword } from '../crypto/keys.js';
-import { findMethod } from '../crypto/methods.js';
+import { findMethod, type Method } from '../crypto/methods.js';
 import { randomBytes } from '../crypto/random.js';
 import { createSaltMemory } from '../crypto/replay.js';
+import { createSaltPoolMemory } from '../crypto/salt-pool.js';
 import type { Plan } from '../relay/plan.js';
+import type { ServerSalts } from '../relay/streams.js';
 import type { UdpPlan } from '../relay/udp-plane.js';
 import { createUdpCounters } from '../relay/udp-counters.js';
+import { createUserMemory } from '../relay/user-counters.js';
 import type { Budget } from './descriptors.js';
 import type { Listeners } from './listeners.js';
 
@@ -20,17 +25,17 @@ export function planWorkers(
   budget: Budget,
 ): Omit<Plan, 'control'>[] {
   const method = findMethod(config.method)!;
-  const masterKey =
-    config.key?.subarray(0, method.keySize) ?? masterKeyFromPassword(config.password!, method.keySize);
-  const salts = config.command === 'ss-server' ? createSaltMemory(randomBytes(8)) : undefined;
+  const credentials = credentialsOf(config, method);
+  const salts = config.command === 'ss-server' ? createSalts(method) : undefined;
   const udp = config.udp ? planUdp(config, listeners, budget) : undefined;
   return listeners.tcp.map((own, index) => ({
     command: config.command,
     listeners: own,
     tproxy: config.tcpTproxy,
     methodName: method.name,
-    masterKey,
+    credentials,
     salts,
+    userMemory: credentials.users.length > 0 ? createUserMemory(credentials.users.length) : undefined,
     timeouts: {
       connectMs: Math.min(maxConnectSeconds, config.timeoutSeconds) * 1000,
       halfOpenMs: config.timeoutSeconds * 1000,
@@ -60,4 +65,17 @@ function planUdp(config: Config, listeners: Listeners, budget: Budget): UdpPlan 
     counters: createUdpCounters(),
     salts: config.command === 'ss-server' ? createSaltMemory(randomBytes(8)) : undefined,
   };
+}
+
+function credentialsOf(config: Config, method: Method): Credentials {
+  const { key, password } = config;
+  if (method.edition === '2022') return { ...parsePskChain(password!, method), users: [] };
+  const masterKey = key?.subarray(0, method.keySize) ?? masterKeyFromPassword(password!, method.keySize);
+  return { key: masterKey, identityKeys: [], users: [] };
+}
+
+function createSalts(method: Method): ServerSalts {
+  const seed = randomBytes(8);
+  if (method.edition === 'aead') return { edition: 'aead', memory: createSaltMemory(seed) };
+  return { edition: '2022', memory: createSaltPoolMemory(seed, method.saltSize) };
 }

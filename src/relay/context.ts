@@ -1,5 +1,6 @@
 /** What every connection of one worker shares. */
 import type { AeadBackend } from '../crypto/aead.js';
+import type { Credentials } from '../crypto/credentials.js';
 import type { Method } from '../crypto/methods.js';
 import type { BufferPool } from '../engine/pool.js';
 import type { Reactor } from '../engine/reactor.js';
@@ -8,6 +9,7 @@ import type { ConnectOptions } from '../linux/socket.js';
 import type { WorkerLog } from './worker-log.js';
 import type { Names } from './names.js';
 import type { Limits } from './limits.js';
+import type { UserCounters } from './user-counters.js';
 
 export interface Timeouts {
   /** For all attempts to reach the server or the target together. */
@@ -27,7 +29,9 @@ export interface RelayContext {
   scatter: Scatter;
   backend: AeadBackend;
   method: Method;
-  masterKey: Uint8Array;
+  credentials: Credentials;
+  /** ss-server with users: what each of them moves. */
+  userCounters: UserCounters | undefined;
   timeouts: Timeouts;
   connectOptions: ConnectOptions;
   /** Keep TCP_NODELAY after the first response, where libev would clear it. */

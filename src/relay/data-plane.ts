@@ -2,13 +2,13 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import { selectBackend } from '../crypto/aead.js';
 import { findMethod } from '../crypto/methods.js';
-import { SaltFilter } from '../crypto/replay.js';
 import { BufferPool } from '../engine/pool.js';
 import { Reactor } from '../engine/reactor.js';
 import { runReactor } from '../engine/worker.js';
 import { Scatter } from '../linux/scatter.js';
 import { Endpoint } from '../linux/sockaddr.js';
 import type { RelayContext } from './context.js';
+import { blockSize, recordsPerBatch, restSize } from './geometry.js';
 import { Limits } from './limits.js';
 import { Listener } from './listener.js';
 import { Names } from './names.js';
@@ -18,17 +18,12 @@ import { Redir, redirectTarget, tproxyTarget } from './redir.js';
 import { Server } from './server.js';
 import { startUdpRedir, startUdpServer } from './udp-plane.js';
 import { Upstreams } from './upstream.js';
+import { UserCounters } from './user-counters.js';
 import { WorkerLog } from './worker-log.js';
 
-/** Records read and sealed in one go. */
-const recordsPerBatch = 4;
-/** Room for a batch: 4 × (2 + 16 + 16383 + 16) bytes behind the headroom of 320, in whole pages. */
-const blockSize = 17 * 4096;
 /** A connection holds a block for each direction, and only while its bytes cannot go on. */
 const blocksPerConnection = 2;
 const maxBlocks = 8192;
-/** Room for any record but its last byte: 32 + 2 + 16 + 16383 + 16, in whole pages. */
-const restSize = 5 * 4096;
 
 const port = parentPort!;
 const plan = workerData as Plan;
@@ -47,20 +42,22 @@ runReactor(context.reactor, plan.control, port, (message) => onMessage(message a
 
 function buildContext(): RelayContext {
   const reactor = new Reactor();
+  const method = findMethod(plan.methodName)!;
   const blocks = new BufferPool(
     blockSize,
     Math.min(maxBlocks, 16 + blocksPerConnection * plan.maxConnections),
   );
-  const rests = new BufferPool(restSize, 1 + plan.maxConnections);
+  const rests = new BufferPool(restSize[method.edition], 1 + plan.maxConnections);
   for (const pool of [blocks, rests]) new PoolTrimmer(reactor, pool).start();
   return {
     reactor,
     blocks,
     rests,
-    scatter: new Scatter(recordsPerBatch),
+    scatter: new Scatter(recordsPerBatch[method.edition]),
     backend: selectBackend((warning) => log.error(warning)),
-    method: findMethod(plan.methodName)!,
-    masterKey: plan.masterKey,
+    method,
+    credentials: plan.credentials,
+    userCounters: plan.userMemory && new UserCounters(plan.userMemory),
     timeouts: plan.timeouts,
     connectOptions: {
       mark: plan.mark,
@@ -81,7 +78,7 @@ function buildContext(): RelayContext {
 }
 
 function createListeners(): Listener[] {
-  const server = plan.command === 'ss-server' ? new Server(context, new SaltFilter(plan.salts!)) : undefined;
+  const server = plan.command === 'ss-server' ? new Server(context, plan.salts!) : undefined;
   const target = plan.tproxy ? tproxyTarget : redirectTarget;
   return plan.listeners.map(({ fd, port: listenPort, tos }) => {
     const relay = server ?? new Redir(context, upstreams, target, listenPort, tos);
@@ -94,11 +91,10 @@ function startListeners(): void {
   const { udp } = plan;
   if (udp === undefined || udpStarted) return;
   udpStarted = true;
-  const { reactor, backend, method, masterKey, names, connectOptions } = context;
-  const credentials = { key: masterKey, identityKeys: [], users: [] };
+  const { reactor, backend, method, credentials, names, connectOptions, userCounters } = context;
   const parts = { reactor, log, backend, method, credentials, socketOptions: connectOptions };
   if (plan.command === 'ss-redir') startUdpRedir(udp, parts, udpUpstreams);
-  else startUdpServer(udp, parts, names, () => {});
+  else startUdpServer(udp, parts, names, (user, up, down) => userCounters?.add(user, up, down));
 }
 
 function onMessage(message: ToWorker): void {

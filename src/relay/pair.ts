@@ -26,6 +26,7 @@ import { setNoDelay, takeSocketError } from '../linux/sockopt.js';
 import type { StreamDecoder, StreamEncoder } from '../protocol/stream.js';
 import type { RelayContext } from './context.js';
 import { Rest } from './rest.js';
+import type { UserCounters } from './user-counters.js';
 
 /** How many full batches one event may move before the other connections get their turn. */
 const batchesPerEvent = 4;
@@ -57,6 +58,8 @@ export interface PairParts {
   opened?: { block: Block; from: number; to: number } | undefined;
   /** Bytes of the cipher leg that are no whole record yet. */
   rest?: Rest | undefined;
+  /** ss-server: whose connection this is, by index in Credentials.users; -1 or undefined where nobody is counted. */
+  user?: number | undefined;
   /** What the legs are, for reasons: client, server, target. */
   plainName: string;
   cipherName: string;
@@ -106,6 +109,9 @@ export class Pair implements Deadlined {
   private readonly plain: PlainLeg;
   private readonly cipher: CipherLeg;
   private readonly isClient: boolean;
+  private readonly user: number;
+  /** Undefined where nobody is counted. */
+  private readonly userCounters: UserCounters | undefined;
   /** -1 once the header is sent, or where there is none. */
   private headerDueMs: number;
   /** When bytes last moved, in either direction. */
@@ -134,6 +140,8 @@ export class Pair implements Deadlined {
     this.cipher.pair = this;
     this.isClient = parts.headerDueMs !== undefined;
     this.headerDueMs = parts.headerDueMs ?? -1;
+    this.user = parts.user ?? -1;
+    this.userCounters = this.user < 0 ? undefined : context.userCounters;
     this.lastMs = context.reactor.nowMs;
     if (parts.opened !== undefined) {
       this.opened = parts.opened.block;
@@ -203,6 +211,7 @@ export class Pair implements Deadlined {
         return number === EAGAIN ? undefined : this.legOnError(plain, 'recv', number);
       }
       encoder.seal(block, count);
+      if (this.userCounters !== undefined) this.userCounters.add(this.user, 0, count);
       this.headerDueMs = -1;
       this.lastMs = reactor.nowMs;
       if (!this.answered && !this.isClient) this.onFirstAnswer();
@@ -296,6 +305,7 @@ export class Pair implements Deadlined {
       if (fault !== undefined) return this.forged(fault);
       if (decoder.produced > 0) {
         if (!this.answered && this.isClient) this.onFirstAnswer();
+        if (this.userCounters !== undefined) this.userCounters.add(this.user, decoder.produced, 0);
         this.sendOpened(target, 0, decoder.produced);
       }
       if (this.closed || this.opened !== undefined || count < size) return;

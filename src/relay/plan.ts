@@ -1,8 +1,9 @@
 /** What the main thread gives a worker at its start, and what the two say to each other afterwards. */
-import type { SaltMemory } from '../crypto/replay.js';
+import type { Credentials } from '../crypto/credentials.js';
 import type { WorkerControl } from '../engine/worker.js';
 import type { Timeouts } from './context.js';
 import type { Resolution } from './names.js';
+import type { ServerSalts } from './streams.js';
 import type { UdpPlan } from './udp-plane.js';
 import type { LogLevel } from './worker-log.js';
 
@@ -20,9 +21,11 @@ export interface Plan {
   listeners: readonly ListenerPlan[];
   tproxy: boolean;
   methodName: string;
-  masterKey: Uint8Array;
+  credentials: Credentials;
   /** ss-server: the salts seen, one memory for all workers. */
-  salts: SaltMemory | undefined;
+  salts: ServerSalts | undefined;
+  /** ss-server with users: this worker's createUserMemory(). */
+  userMemory: SharedArrayBuffer | undefined;
   /** For the one worker that has the UDP side. */
   udp: UdpPlan | undefined;
   timeouts: Timeouts;

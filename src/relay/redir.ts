@@ -6,7 +6,6 @@
  * 3. A server is dialled; when it does not answer, the next one. The client's bytes wait in the kernel meanwhile.
  * 4. The pair relays. Its header, the target's address, goes with the client's first bytes, or alone after a moment.
  */
-import { randomBytes } from '../crypto/random.js';
 import type { ProtocolError } from '../errors.js';
 import { SyscallError } from '../errors.js';
 import type { Endpoint } from '../linux/sockaddr.js';
@@ -18,10 +17,10 @@ import {
   originalDestination,
 } from '../linux/socket.js';
 import { writeIpAddress } from '../protocol/address.js';
-import { AeadStreamDecoder, AeadStreamEncoder } from '../protocol/tcp-aead.js';
 import type { RelayContext } from './context.js';
 import { Dial, type DialEvents } from './dial.js';
 import { Pair, type PairEvents } from './pair.js';
+import { clientStreams, type OpenClientStreams } from './streams.js';
 import type { Upstreams } from './upstream.js';
 
 /** How long the header waits for the client's first bytes. A client on the LAN that speaks first has spoken by then. */
@@ -42,6 +41,7 @@ export class Redir {
   private readonly target: TargetOf;
   private readonly listenPort: number;
   private readonly connectOptions: ConnectOptions;
+  private readonly openStreams: OpenClientStreams;
 
   constructor(
     context: RelayContext,
@@ -55,16 +55,22 @@ export class Redir {
     this.target = target;
     this.listenPort = listenPort;
     this.connectOptions = { ...context.connectOptions, tos };
+    this.openStreams = clientStreams(context);
   }
 
   onConnection(fd: number, client: Endpoint): void {
     const target = this.learnTarget(fd, client);
     if (target !== undefined) {
-      new RedirConnection(this.context, this.upstreams, this.connectOptions, fd, client, target).start();
+      this.serve(fd, client, target);
       return;
     }
     closeReset(fd);
     this.context.limits.leave();
+  }
+
+  private serve(fd: number, client: Endpoint, target: Endpoint): void {
+    const { context, upstreams, connectOptions, openStreams } = this;
+    new RedirConnection(context, upstreams, connectOptions, openStreams, fd, client, target).start();
   }
 
   /** Where the client was going; undefined when it must not be relayed. Both questions want system calls, which may fail. */
@@ -109,6 +115,7 @@ class RedirConnection implements DialEvents, PairEvents {
   private readonly context: RelayContext;
   private readonly upstreams: Upstreams;
   private readonly options: ConnectOptions;
+  private readonly openStreams: OpenClientStreams;
   private readonly clientFd: number;
   private readonly client: Endpoint;
   private readonly target: Endpoint;
@@ -119,6 +126,7 @@ class RedirConnection implements DialEvents, PairEvents {
     context: RelayContext,
     upstreams: Upstreams,
     options: ConnectOptions,
+    openStreams: OpenClientStreams,
     clientFd: number,
     client: Endpoint,
     target: Endpoint,
@@ -126,6 +134,7 @@ class RedirConnection implements DialEvents, PairEvents {
     this.context = context;
     this.upstreams = upstreams;
     this.options = options;
+    this.openStreams = openStreams;
     this.clientFd = clientFd;
     this.client = client;
     this.target = target;
@@ -156,20 +165,18 @@ class RedirConnection implements DialEvents, PairEvents {
 
   onConnected(serverFd: number, server: Endpoint): void {
     const { context, target } = this;
-    const { backend, method, masterKey, log } = context;
+    const { log } = context;
     this.server = server;
     if (!this.options.fastOpen) this.upstreams.succeeded(server);
     if (log.verbose) log.debug(`${this.client} -> ${target} by ${server}`);
-    const header = writeIpAddress(target.address, target.port);
-    const salt = randomBytes(method.saltSize);
+    const { encoder, decoder } = this.openStreams(writeIpAddress(target.address, target.port));
     const pair = new Pair(
       context,
       {
         plainFd: this.clientFd,
         cipherFd: serverFd,
-        encoder: new AeadStreamEncoder(backend, method, masterKey, salt, header),
-        // Our own stream sent back to us is no answer.
-        decoder: new AeadStreamDecoder(backend, method, masterKey, (other) => !isSame(salt, other)),
+        encoder,
+        decoder,
         headerDueMs: this.acceptedMs + firstBytesMs,
         plainName: 'client',
         cipherName: 'server',
@@ -181,27 +188,24 @@ class RedirConnection implements DialEvents, PairEvents {
 
   onForged(error: ProtocolError, serverFd: number): void {
     const { log, limits } = this.context;
-    log.limited('forged', `${this.client} -> ${this.target}: invalid password or cipher: ${error.message}`);
+    const why = error.code === 'FORGED' ? 'invalid password or cipher: ' : '';
+    log.limited(error.code, `${this.client} -> ${this.target}: ${why}${error.message}`);
     closeReset(serverFd);
     limits.leave();
   }
 
   onClosed(reason: string | undefined, answered: boolean): void {
-    const { log, limits, reactor } = this.context;
+    const { log, limits, reactor, method } = this.context;
     // With Fast Open the connection stood on paper only when the pair began: here is where a dead server shows.
     if (this.options.fastOpen && reason !== undefined && !answered)
       this.upstreams.failed(this.server!, reactor.nowMs);
     if (this.upstreams.tooManySilences(answered)) {
       log.limited(
         'silence',
-        `server ${this.server} ends one connection after another without an answer: do its password and method agree with ours?`,
+        `server ${this.server} ends one connection after another without an answer: do its ${method.edition === '2022' ? 'key, method and clock' : 'password and method'} agree with ours?`,
       );
     }
     if (log.verbose) log.debug(`${this.client} -> ${this.target}: ${reason ?? 'ended'}`);
     limits.leave();
   }
-}
-
-function isSame(one: Uint8Array, other: Uint8Array): boolean {
-  return one.every((byte, i) => byte === other[i]);
 }

@@ -6,8 +6,6 @@
  * 2. The target's name is resolved by the main thread; an address is dialled, then the next.
  * 3. The pair relays, the other way round: it opens what the client sends and seals what the target answers.
  */
-import { randomBytes } from '../crypto/random.js';
-import type { SaltFilter } from '../crypto/replay.js';
 import type { EventHandler } from '../engine/reactor.js';
 import type { Deadlined } from '../engine/timers.js';
 import { ProtocolError } from '../errors.js';
@@ -19,12 +17,12 @@ import type { Block } from '../linux/memory.js';
 import type { Endpoint } from '../linux/sockaddr.js';
 import { closeOrderly, closeReset } from '../linux/socket.js';
 import { maxAddressSize, readAddress, type AddressRead } from '../protocol/address.js';
-import { AeadStreamDecoder, AeadStreamEncoder } from '../protocol/tcp-aead.js';
 import type { RelayContext } from './context.js';
 import { Dial, type DialEvents } from './dial.js';
 import { Drain } from './drain.js';
 import { Pair, type PairEvents } from './pair.js';
 import { Rest } from './rest.js';
+import { type OpenServerStreams, type ServerSalts, type ServerStreams, serverStreams } from './streams.js';
 
 /** A stranger is closed at a random moment between these, counted from accept, whatever it did. */
 const strangerMinMs = 30_000;
@@ -32,15 +30,15 @@ const strangerMaxMs = 60_000;
 
 export class Server {
   private readonly context: RelayContext;
-  private readonly replays: SaltFilter;
+  private readonly openStreams: OpenServerStreams;
 
-  constructor(context: RelayContext, replays: SaltFilter) {
+  constructor(context: RelayContext, salts: ServerSalts) {
     this.context = context;
-    this.replays = replays;
+    this.openStreams = serverStreams(context, salts);
   }
 
   onConnection(fd: number, client: Endpoint): void {
-    new ServerConnection(this.context, this.replays, fd, client).start();
+    new ServerConnection(this.context, this.openStreams(), fd, client).start();
   }
 }
 
@@ -48,10 +46,9 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
   wheelBucket = -1;
   wheelIndex = 0;
   private readonly context: RelayContext;
-  private readonly replays: SaltFilter;
+  private readonly streams: ServerStreams;
   private readonly fd: number;
   private readonly client: Endpoint;
-  private readonly decoder: AeadStreamDecoder;
   private readonly strangerDueMs: number;
   /** Until it has named a target, or is closed or drained. */
   private isStranger = true;
@@ -62,15 +59,12 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
   private openedFrom = 0;
   private openedTo = 0;
 
-  constructor(context: RelayContext, replays: SaltFilter, fd: number, client: Endpoint) {
+  constructor(context: RelayContext, streams: ServerStreams, fd: number, client: Endpoint) {
     this.context = context;
-    this.replays = replays;
+    this.streams = streams;
     this.fd = fd;
     this.client = client;
     this.rest = new Rest(context.rests);
-    this.decoder = new AeadStreamDecoder(context.backend, context.method, context.masterKey, (salt) =>
-      replays.accept(salt),
-    );
     this.strangerDueMs =
       context.reactor.nowMs + strangerMinMs + Math.random() * (strangerMaxMs - strangerMinMs);
   }
@@ -113,7 +107,7 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
    * before, or names no possible target.
    */
   private openFirst(source: Block, to: number, target: Block): ProtocolError | undefined {
-    const { decoder } = this;
+    const { decoder } = this.streams;
     try {
       decoder.open(source, 0, to, target, this.openedTo);
       this.rest.keep(source, decoder.consumed, to);
@@ -152,7 +146,10 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
   private distrust(error: ProtocolError): void {
     const { log, reactor } = this.context;
     this.isStranger = false;
-    log.error(`failed to handshake with ${this.client}: ${error.message}`);
+    const line = `failed to handshake with ${this.client}: ${error.message}`;
+    // These come from clients that know the key, one connection after another, until somebody sets it right.
+    if (error.code === 'BAD_CLOCK' || error.code === 'SALTS_FULL') log.limited(error.code, line);
+    else log.error(line);
     reactor.timers.delete(this);
     reactor.remove(this.fd);
     this.release();
@@ -195,19 +192,21 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
   // ---- 3. the pair
 
   onConnected(targetFd: number, endpoint: Endpoint): void {
-    const { backend, method, masterKey, log } = this.context;
-    if (log.verbose) log.debug(`${this.client} -> ${endpoint}`);
-    const salt = randomBytes(method.saltSize);
-    this.replays.add(salt); // a reflected answer must not pass for a request
+    const { log, userCounters } = this.context;
+    const { user } = this.streams;
+    if (log.verbose) log.debug(`${this.client}${this.userName()} -> ${endpoint}`);
     const { opened, openedFrom, openedTo, rest } = this;
     this.opened = undefined;
+    userCounters?.connected(user);
+    userCounters?.add(user, openedTo - openedFrom, 0);
     const pair = new Pair(
       this.context,
       {
         plainFd: targetFd,
         cipherFd: this.fd,
-        encoder: new AeadStreamEncoder(backend, method, masterKey, salt),
-        decoder: this.decoder,
+        encoder: this.streams.createEncoder(),
+        decoder: this.streams.decoder,
+        user,
         opened: opened && { block: opened, from: openedFrom, to: openedTo },
         rest,
         plainName: 'target',
@@ -216,6 +215,11 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
       this,
     );
     pair.start({ plain: true, cipher: false });
+  }
+
+  private userName(): string {
+    const { user } = this.streams;
+    return user < 0 ? '' : ` (${this.context.credentials.users[user]!.name})`;
   }
 
   onForged(error: ProtocolError): void {

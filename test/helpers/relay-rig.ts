@@ -2,6 +2,7 @@
 // loopback, and peers that live in the same reactor, so that one thread plays all parts and nothing is left to chance.
 import assert from 'node:assert/strict';
 import { selectBackend } from '../../src/crypto/aead.js';
+import type { Credentials } from '../../src/crypto/credentials.js';
 import { findMethod, type Method } from '../../src/crypto/methods.js';
 import { BufferPool } from '../../src/engine/pool.js';
 import { type EventHandler, Reactor } from '../../src/engine/reactor.js';
@@ -25,14 +26,14 @@ import {
   SHUT_WR,
 } from '../../src/linux/socket.js';
 import type { RelayContext, Timeouts } from '../../src/relay/context.js';
+import { blockSize, recordsPerBatch, restSize } from '../../src/relay/geometry.js';
 import { Limits } from '../../src/relay/limits.js';
 import { Names } from '../../src/relay/names.js';
+import type { UserCounters } from '../../src/relay/user-counters.js';
 import { WorkerLog } from '../../src/relay/worker-log.js';
 
 export const methodName = 'aes-128-gcm';
 export const password = 'correct horse';
-export const blockSize = 17 * 4096; // as data-plane.ts has it
-export const restSize = 5 * 4096;
 
 export const plainConnect: ConnectOptions = {
   mark: 0,
@@ -48,7 +49,13 @@ export interface RigOptions {
   rests?: number;
   timeouts?: Partial<Timeouts>;
   maxConnections?: number;
-  masterKey?: Uint8Array;
+  /** Its default is methodName. */
+  method?: string;
+  /** Of the method's size; a default is there. */
+  key?: Uint8Array;
+  /** In place of `key`. */
+  credentials?: Credentials;
+  userCounters?: UserCounters;
   connectOptions?: Partial<ConnectOptions>;
 }
 
@@ -63,15 +70,17 @@ export class Rig {
   turns = 0;
 
   constructor(options: RigOptions = {}) {
-    const method: Method = findMethod(methodName)!;
+    const method: Method = findMethod(options.method ?? methodName)!;
+    const key = options.key ?? Uint8Array.from({ length: method.keySize }, (_, i) => i);
     this.context = {
       reactor: this.reactor,
       blocks: new BufferPool(blockSize, options.blocks ?? 64),
-      rests: new BufferPool(restSize, options.rests ?? 64),
-      scatter: new Scatter(4),
+      rests: new BufferPool(restSize[method.edition], options.rests ?? 64),
+      scatter: new Scatter(recordsPerBatch[method.edition]),
       backend: selectBackend(),
       method,
-      masterKey: options.masterKey ?? Uint8Array.from({ length: method.keySize }, (_, i) => i),
+      credentials: options.credentials ?? { key, identityKeys: [], users: [] },
+      userCounters: options.userCounters,
       timeouts: { connectMs: 10_000, halfOpenMs: 60_000, idleMs: 60_000, ...options.timeouts },
       connectOptions: { ...plainConnect, ...options.connectOptions },
       noDelay: true,

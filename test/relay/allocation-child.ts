@@ -35,7 +35,8 @@ class CountingDecoder extends AeadStreamDecoder {
 
 const rig = new Rig();
 const { context, reactor } = rig;
-const { backend, method, masterKey } = context;
+const { backend, method, credentials } = context;
+const masterKey = credentials.key;
 const [left, middle, right] = [socketPair(), socketPair(), socketPair()];
 const salt = (fill: number): Uint8Array => new Uint8Array(method.saltSize).fill(fill);
 const encoder = new CountingEncoder(backend, method, masterKey, salt(1));

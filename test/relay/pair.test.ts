@@ -59,7 +59,11 @@ function wholeWay(
   const redir = clientPair(rig, left.accepted, middle.connected, headerWaitMs);
   // The header is 7 bytes of payload here: a server proper reads it before there is a pair.
   const server = new Ended();
-  const { backend, method, masterKey: key } = context;
+  const {
+    backend,
+    method,
+    credentials: { key },
+  } = context;
   const pair = new Pair(
     context,
     {
@@ -83,7 +87,11 @@ function wholeWay(
 
 function clientPair(rig: Rig, plainFd: number, cipherFd: number, headerWaitMs = 20): Ended {
   const { context, reactor } = rig;
-  const { backend, method, masterKey: key } = context;
+  const {
+    backend,
+    method,
+    credentials: { key },
+  } = context;
   const events = new Ended();
   new Pair(
     context,
@@ -118,7 +126,10 @@ function byHand(
 }
 
 function payloadOf(rig: Rig, peer: Peer): Buffer {
-  const { method, masterKey: key } = rig.context;
+  const {
+    method,
+    credentials: { key },
+  } = rig.context;
   return Buffer.concat(decodePlainly(method, key, peer.bytes).payloads);
 }
 
@@ -243,7 +254,7 @@ for (const first of ['client', 'target'] as const) {
 
 test('a stream that ends inside a record resets the client: a cut file must not look whole', () => {
   for (const cut of [1, 5, 17, 30]) {
-    const rig = new Rig({ masterKey });
+    const rig = new Rig({ key: masterKey });
     rig.run(
       (function* () {
         const { client, server, ended } = byHand(rig);
@@ -264,7 +275,7 @@ test('a stream that ends inside a record resets the client: a cut file must not 
 });
 
 test('a record that is forged resets the client and leaves the cipher leg open to its owner', () => {
-  const rig = new Rig({ masterKey });
+  const rig = new Rig({ key: masterKey });
   rig.run(
     (function* () {
       const { client, server, ended } = byHand(rig);
@@ -307,7 +318,10 @@ test('the header and the first payload are one record', () => {
       const { server, client } = byHand(rig, 1000);
       client.say(Buffer.from('GET /'));
       yield () => server.size > 0;
-      const { method, masterKey: key } = rig.context;
+      const {
+        method,
+        credentials: { key },
+      } = rig.context;
       const { payloads } = decodePlainly(method, key, server.bytes);
       assert.deepEqual(
         payloads.map((payload) => Buffer.from(payload)),
@@ -382,7 +396,7 @@ test('a block that comes free is not lost on a pair that has died while it waite
 });
 
 test('pairs that wait for two blocks do not pass one free block round and round', () => {
-  const rig = new Rig({ blocks: 2, masterKey });
+  const rig = new Rig({ blocks: 2, key: masterKey });
   rig.run(
     (function* () {
       const pairs = [byHand(rig), byHand(rig), byHand(rig)];
@@ -426,7 +440,7 @@ test('idle pairs hold no block and let the reactor sleep', () => {
 
 for (const who of ['client', 'server'] as const) {
   test(`a ${who} that resets while bytes for the other side are stuck costs no CPU`, () => {
-    const rig = new Rig({ masterKey });
+    const rig = new Rig({ key: masterKey });
     rig.run(
       (function* () {
         const { client, server, ended } = byHand(rig);

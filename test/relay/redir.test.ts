@@ -111,8 +111,8 @@ test('a client whose first server refuses is served by the second, and the log s
         yield () => (fd = acceptTcp(listener)) >= 0;
         const server = new Peer(rig.reactor, fd);
         yield () => server.size > 0;
-        const { method, masterKey } = rig.context;
-        const { payloads } = decodePlainly(method, masterKey, server.bytes);
+        const { method, credentials } = rig.context;
+        const { payloads } = decodePlainly(method, credentials.key, server.bytes);
         assert.equal(
           Buffer.concat(payloads).toString('hex'),
           `017f00005001bb${Buffer.from('hello').toString('hex')}`,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { masterKeyFromPassword } from '../../src/crypto/keys.js';
-import { createSaltMemory, SaltFilter } from '../../src/crypto/replay.js';
+import { createSaltMemory } from '../../src/crypto/replay.js';
 import { openDescriptors } from '../../src/linux/rlimit.js';
 import { Endpoint } from '../../src/linux/sockaddr.js';
 import { acceptTcp, closeReset, listenTcp, localEndpoint } from '../../src/linux/socket.js';
@@ -22,10 +22,13 @@ const masterKey = masterKeyFromPassword(password, 16);
 const client = new Endpoint(Uint8Array.of(192, 0, 2, 9), 1);
 
 function serverRig(options: RigOptions = {}): Rig & { server: Server; origin: number; port: number } {
-  const rig = new Rig({ masterKey, ...options });
+  const rig = new Rig({ key: masterKey, ...options });
   const origin = listenTcp(Endpoint.parse('127.0.0.1', 0)!);
   return Object.assign(rig, {
-    server: new Server(rig.context, new SaltFilter(createSaltMemory(new Uint8Array(8), 1000))),
+    server: new Server(rig.context, {
+      edition: 'aead',
+      memory: createSaltMemory(new Uint8Array(8), 1000),
+    }),
     origin,
     port: localEndpoint(origin)!.port,
   });
