@@ -11,6 +11,7 @@ import { Dns } from '../control/dns.js';
 import { openListeners } from '../control/listeners.js';
 import { markInForce } from '../control/mark.js';
 import { planWorkers } from '../control/plan.js';
+import { report } from '../control/report.js';
 import { Servers } from '../control/servers.js';
 import { Supervisor } from '../control/supervisor.js';
 import { ConfigError, SyscallError, UsageError } from '../errors.js';
@@ -57,9 +58,10 @@ async function serve(config: Config, log: Logger): Promise<void> {
     onLog: (level, text) => log.write(level, text),
     onFatal: (error) => endBroken(log, error),
   });
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
-    process.on(signal, () => void end(supervisor, log, signal));
   const plans = planWorkers(config, mark, listeners, budget);
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+    process.on(signal, () => void end(supervisor, plans, log, signal));
+  process.on('SIGUSR1', () => report(plans, log));
   await supervisor.start(plans);
   if (config.command === 'ss-redir') await followServers(config, dns, supervisor, log);
   announce(config, budget, log);
@@ -104,9 +106,15 @@ function bracketed(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
-async function end(supervisor: Supervisor, log: Logger, signal: string): Promise<void> {
+async function end(
+  supervisor: Supervisor,
+  plans: Parameters<typeof report>[0],
+  log: Logger,
+  signal: string,
+): Promise<void> {
   log.info(`${signal}: stopping`);
   await supervisor.stop();
+  report(plans, log);
   log.flush();
   process.exit(0);
 }
