@@ -94,7 +94,7 @@ function startListeners(): void {
   const { reactor, backend, method, credentials, names, connectOptions, userCounters } = context;
   const parts = { reactor, log, backend, method, credentials, socketOptions: connectOptions };
   if (plan.command === 'ss-redir') startUdpRedir(udp, parts, udpUpstreams);
-  else startUdpServer(udp, parts, names, (user, up, down) => userCounters?.add(user, up, down));
+  else startUdpServer(udp, parts, names, userCounters);
 }
 
 function onMessage(message: ToWorker): void {

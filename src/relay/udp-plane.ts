@@ -13,6 +13,7 @@ import { UdpRedir } from './udp-redir.js';
 import { UdpServer } from './udp-server.js';
 import type { UdpServerSession } from './udp-server-session.js';
 import type { Upstreams } from './upstream.js';
+import type { UserCounters } from './user-counters.js';
 import type { WorkerLog } from './worker-log.js';
 
 export interface UdpListenerPlan {
@@ -60,13 +61,13 @@ export function startUdpServer(
   plan: UdpPlan,
   parts: UdpParts,
   names: Names,
-  onTraffic: (user: number, up: number, down: number) => void,
+  userCounters: UserCounters | undefined,
 ): void {
   const { backend, method, credentials } = parts;
   const salts = new SaltFilter(plan.salts!);
   const maxSessions = plan.maxSessions + remembered;
   const packets = createServerPackets<UdpServerSession>(backend, method, credentials, { salts, maxSessions });
-  const server = new UdpServer(createContext(plan, parts), { packets, names, onTraffic });
+  const server = new UdpServer(createContext(plan, parts), { packets, names, userCounters });
   for (const { fd, ipv6 } of plan.listeners) server.listen(fd, ipv6);
 }
 

@@ -24,6 +24,7 @@ import { Recency } from './recency.js';
 import { endpointAt } from './reply-sockets.js';
 import { sockaddrPort, socksSize, writeSockaddr, writeSocksBefore } from './udp-address.js';
 import { batchSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
+import type { UserCounters } from './user-counters.js';
 import { UdpNames } from './udp-names.js';
 import { type UdpOutlet, UdpServerSession } from './udp-server-session.js';
 
@@ -36,8 +37,7 @@ const sameNameMs = 5000;
 export interface UdpServerParts {
   packets: ServerPackets<UdpServerSession>;
   names: Names;
-  /** Adds to what a user has sent and got, in bytes. */
-  onTraffic: (user: number, up: number, down: number) => void;
+  userCounters: UserCounters | undefined;
 }
 
 export class UdpServer implements Deadlined {
@@ -46,7 +46,7 @@ export class UdpServer implements Deadlined {
   readonly context: UdpContext;
   private readonly codec: ServerPackets<UdpServerSession>;
   private readonly names: UdpNames;
-  private readonly onTraffic: (user: number, up: number, down: number) => void;
+  private readonly userCounters: UserCounters | undefined;
   /** 2017: by client address. */
   private readonly byClient: AddressTable<UdpServerSession>;
   private readonly recency = new Recency<UdpServerSession>();
@@ -59,10 +59,10 @@ export class UdpServer implements Deadlined {
   private readonly source6 = new SendControl('ipv6');
   private sweepDueMs = 0;
 
-  constructor(context: UdpContext, { packets, names, onTraffic }: UdpServerParts) {
+  constructor(context: UdpContext, { packets, names, userCounters }: UdpServerParts) {
     this.context = context;
     this.codec = packets;
-    this.onTraffic = onTraffic;
+    this.userCounters = userCounters;
     this.names = new UdpNames(context, names);
     this.byClient = new AddressTable(context.maxSessions);
     this.packets = context.datagrams.batch(packetOffset, { names: true, control: true });
@@ -109,10 +109,10 @@ export class UdpServer implements Deadlined {
     if (session === undefined) return;
     session.setClient(this.packets.names.bytes, this.packets.nameAt(slot));
     this.noteSource(listener, session, slot);
-    this.onTraffic(session.user, size, 0);
 
     const { from, to } = this.codec;
     const payload = from + socksSize(block.bytes, from);
+    this.userCounters?.add(session.user, to - payload, 0);
     const nameSize = this.targetOf(session, slot, from, payload, to);
     if (nameSize === 0) return;
     const outlet = this.outletOf(session, slot);
@@ -140,6 +140,7 @@ export class UdpServer implements Deadlined {
       packetSession.state = session;
     }
     this.recency.add(session, nowMs);
+    this.userCounters?.connected(session.user);
     if (this.context.log.verbose) this.context.log.debug(`udp: new session of ${endpointAt(names, at)}`);
     return session;
   }
@@ -276,10 +277,10 @@ export class UdpServer implements Deadlined {
       sealer.seal(block, from, payload + this.plain.lengthOf(slot));
       const size = sealer.end - sealer.start;
       sends.add(block.at(sealer.start, size), size, client.address, clientSize);
-      bytes += size;
+      bytes += this.plain.lengthOf(slot);
     }
     this.recency.touch(session, reactor.nowMs);
-    this.onTraffic(session.user, 0, bytes);
+    this.userCounters?.add(session.user, 0, bytes);
     const lost = sends.send(listener.fd, this.controlOf(session));
     if (lost === 0) return;
     counters.count(sends.failure === EMSGSIZE ? 'too-large' : 'unsent', lost);
