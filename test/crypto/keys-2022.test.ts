@@ -126,17 +126,21 @@ test('no message repeats any part of what was typed', () => {
 
 test('"iPSK:uPSK" is a chain of which the last key is ours', () => {
   const [one, two, three] = [key32, new Uint8Array(32).fill(1), new Uint8Array(32).fill(2)];
-  const hex = (text: string) => {
+  for (const [text, ...expected] of [
+    [base64(one), one],
+    [`${base64(one)}:${base64(two)}`, two, one],
+    [`${bare(one)}:${base64(two)}:${bare(three)}\n`, three, one, two],
+  ] as const) {
     const { key, identityKeys } = parsePskChain(text, aes256);
-    return [toHex(key), ...identityKeys.map(toHex)];
-  };
-  assert.deepEqual(hex(base64(one)), [toHex(one)]);
-  assert.deepEqual(hex(`${base64(one)}:${base64(two)}`), [toHex(two), toHex(one)]);
-  assert.deepEqual(hex(`${bare(one)}:${base64(two)}:${bare(three)}\n`), [
-    toHex(three),
-    toHex(one),
-    toHex(two),
-  ]);
+    assert.deepEqual([key, ...identityKeys].map(toHex), expected.map(toHex));
+  }
+});
+
+const chainOf = (size: number): string => Array.from({ length: size }, () => base64(key32)).join(':');
+
+test('a chain has 9 keys at most', () => {
+  assert.equal(parsePskChain(chainOf(9), aes256).identityKeys.length, 8);
+  assert.throws(() => parsePskChain(chainOf(10), aes256), /at most 9 keys in "iPSK:uPSK", got 10/);
 });
 
 test('a bad key in a chain is named by its place', () => {
