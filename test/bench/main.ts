@@ -1,18 +1,21 @@
 // npm run bench: measures ss-redir against Debian's, in network namespaces on this machine.
 //
 //   npm run bench                         throughput: MB/s and CPU seconds per GB, one connection, both directions
+//   npm run bench -- editions             our ss-redir with our ss-server, a 2022 method beside one of 2017
 //   npm run bench -- idle                 memory of idle connections
 //   npm run bench -- --node /opt/node24/bin/node --methods aes-256-gcm --rounds 9 --json
 import { parseArgs } from 'node:util';
 import { benchTools, installMissing } from '../helpers/packages.js';
 import { whySkipped, type Mode } from '../helpers/world.js';
+import { measureEditions, printEditions } from './editions.js';
 import { measureIdle, printIdle } from './idle.js';
 import { measureThroughput, printThroughput } from './throughput.js';
 
-const help = `usage: npm run bench -- [throughput | idle] [options]
+const help = `usage: npm run bench -- [throughput | editions | idle] [options]
 
-  --methods A,B      default aes-256-gcm,chacha20-ietf-poly1305 (throughput), aes-256-gcm (idle)
-  --rounds N         throughput: rounds of ours, theirs; medians are printed (5)
+  --methods A,B      default aes-256-gcm,chacha20-ietf-poly1305 (throughput), aes-256-gcm (idle),
+                     aes-256-gcm,2022-blake3-aes-256-gcm (editions: the first is what the others are compared with)
+  --rounds N         throughput, editions: rounds of ours, theirs; medians are printed (5)
   --mib N            throughput: MiB a transfer (1024); CPU time comes in ticks of 10 ms: take a size whose CPU time is
                      a second or so, then a tick at either end is within 2 %
   --connections N    throughput: parallel connections (1); idle: connections held (2000)
@@ -48,7 +51,7 @@ async function main(): Promise<number> {
     },
   });
   const [scenario = 'throughput'] = positionals;
-  if (values.help || (scenario !== 'throughput' && scenario !== 'idle')) {
+  if (values.help || !['throughput', 'editions', 'idle'].includes(scenario)) {
     console.log(help);
     return values.help ? 0 : 1;
   }
@@ -67,14 +70,19 @@ async function main(): Promise<number> {
     printIdle(await measureIdle({ ...shared, method, connections }), json);
     return 0;
   }
-  const result = await measureThroughput({
+  const transfers = {
     ...shared,
-    methods: (values.methods ?? 'aes-256-gcm,chacha20-ietf-poly1305').split(','),
     rounds: positive('--rounds', values.rounds),
     mib: positive('--mib', values.mib),
     connections: positive('--connections', values.connections ?? '1'),
-  });
-  printThroughput(result, json);
+  };
+  if (scenario === 'editions') {
+    const methods = (values.methods ?? 'aes-256-gcm,2022-blake3-aes-256-gcm').split(',');
+    printEditions(await measureEditions({ ...transfers, methods }), json);
+    return 0;
+  }
+  const methods = (values.methods ?? 'aes-256-gcm,chacha20-ietf-poly1305').split(',');
+  printThroughput(await measureThroughput({ ...transfers, methods }), json);
   return 0;
 }
 

@@ -11,12 +11,12 @@ import { loadRules } from '../helpers/rules.js';
 import { origins, redirPort, World, type Kind } from '../helpers/world.js';
 import { describeMachine, mean, median, table, type Machine, type Shared } from './measure.js';
 
-const iperfPort = 5201;
-const warmUpMiB = 256; // each way, so that our code is compiled and both programs' heaps have grown
+export const iperfPort = 5201;
+export const warmUpMiB = 256; // each way, so that our code is compiled and both programs' heaps have grown
 const settleMs = 100; // for what a program still does after its last byte
 
-const directions = ['down', 'up'] as const;
-type Direction = (typeof directions)[number];
+export const directions = ['down', 'up'] as const;
+export type Direction = (typeof directions)[number];
 
 export interface ThroughputOptions extends Shared {
   methods: string[];
@@ -25,7 +25,7 @@ export interface ThroughputOptions extends Shared {
   connections: number;
 }
 
-interface Figures {
+export interface Figures {
   megabytesPerSecond: number;
   userPerGigabyte: number;
   systemPerGigabyte: number;
@@ -120,11 +120,11 @@ async function measureMethod(world: World, method: string, options: ThroughputOp
   return [...both, row(method, 'mean', average('ours'), average('theirs'))];
 }
 
-async function measureTransfer(
+export async function measureTransfer(
   world: World,
   proxy: Service,
   direction: Direction,
-  { mib, connections }: ThroughputOptions,
+  { mib, connections }: Pick<ThroughputOptions, 'mib' | 'connections'>,
 ): Promise<Figures> {
   const bytes = Math.ceil(mib / connections) * 1_048_576;
   const command = ['-c', origins.ipv4, '-p', iperfPort, '-n', bytes, '-P', connections, '-J'].map(String);
@@ -158,7 +158,7 @@ interface IperfReport {
   end?: { sum_received?: { bytes: number; seconds: number } };
 }
 
-function combine(samples: readonly Figures[], how: (values: readonly number[]) => number): Figures {
+export function combine(samples: readonly Figures[], how: (values: readonly number[]) => number): Figures {
   return {
     megabytesPerSecond: how(samples.map((one) => one.megabytesPerSecond)),
     userPerGigabyte: how(samples.map((one) => one.userPerGigabyte)),
@@ -175,7 +175,7 @@ function row(method: string, direction: Row['direction'], ours: Figures, theirs:
   return { method, direction, ours, theirs, ratio };
 }
 
-function format({
+export function format({
   megabytesPerSecond,
   userPerGigabyte,
   systemPerGigabyte,
