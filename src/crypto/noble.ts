@@ -105,9 +105,10 @@ class NoblePacketCipher implements PacketCipher {
 
   open(block: Block, offset: number, length: number, nonces: Block, nonceAt: number): boolean {
     block.at(offset, length + tagSize);
+    const cipher = this.with(nonces, nonceAt);
     let opened: Uint8Array;
     try {
-      opened = this.with(nonces, nonceAt).decrypt(block.bytes.subarray(offset, offset + length + tagSize));
+      opened = cipher.decrypt(block.bytes.subarray(offset, offset + length + tagSize));
     } catch {
       return false;
     }

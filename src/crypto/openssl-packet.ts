@@ -9,8 +9,6 @@ import {
   keyAddress,
   keyAt,
   lend,
-  nonceAddress,
-  nonceAt as innerNonceAt,
   openWith,
   outLengthAddress,
   scratchView,
@@ -79,13 +77,13 @@ export class XchachaPacketCipher implements PacketCipher {
 
   seal(block: Block, offset: number, length: number, nonces: Block, nonceAt: number): void {
     this.derive(nonces, nonceAt);
-    sealWith(this.evp, this.sealing.address, keyAddress, nonceAddress, block, offset, length);
+    sealWith(this.evp, this.sealing.address, keyAddress, innerNonceAddress, block, offset, length);
   }
 
   open(block: Block, offset: number, length: number, nonces: Block, nonceAt: number): boolean {
     this.derive(nonces, nonceAt);
     const { address } = this.opening;
-    return openWith(this.evp, address, keyAddress, nonceAddress, block, offset, length, block, offset);
+    return openWith(this.evp, address, keyAddress, innerNonceAddress, block, offset, length, block, offset);
   }
 
   /**
@@ -113,15 +111,18 @@ export class XchachaPacketCipher implements PacketCipher {
         (nonce[nonceAt + i + 3]! << 24);
       scratchView.setUint32(keyAt + 16 + i, streamView.getUint32(48 + i, true) - word, true);
     }
-    scratchView.setUint32(innerNonceAt, 0);
-    for (let i = 0; i < 8; i += 1) scratchView.setUint8(innerNonceAt + 4 + i, nonce[nonceAt + 16 + i]!);
+    for (let i = 0; i < 8; i += 1) derivation.bytes[innerNonceAt + 4 + i] = nonce[nonceAt + 16 + i]!;
   }
 }
 
-const keyStream = Block.allocate(64 + 64); // the key stream, then the zeros that become it
-const keyStreamAddress = keyStream.at(0, 64);
-const zerosAddress = keyStream.at(64, 64);
-const streamView = new DataView(keyStream.bytes.buffer, keyStream.bytes.byteOffset, 64);
+/** What a derivation works on. Its nonce is not that of evp.ts, whose last 4 bytes streams leave zero. */
+const zerosAt = 64; // 64, which become the key stream
+const innerNonceAt = 128; // 12: 4 zeros, then the end of the packet's nonce
+const derivation = Block.allocate(64 + 64 + 12);
+const keyStreamAddress = derivation.at(0, 64);
+const zerosAddress = derivation.at(zerosAt, 64);
+const innerNonceAddress = derivation.at(innerNonceAt, 12);
+const streamView = new DataView(derivation.bytes.buffer, derivation.bytes.byteOffset, 64);
 const sigma = [0x61707865, 0x3320646e, 0x79622d32, 0x6b206574]; // RFC 8439, section 2.3
 
 function leave(context: Context, owner: object): void {

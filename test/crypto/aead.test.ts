@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { selectBackend, type AeadBackend } from '../../src/crypto/aead.js';
-import { methods, tagSize, type Method } from '../../src/crypto/methods.js';
+import { methods, tagSize, type Cipher, type Method } from '../../src/crypto/methods.js';
 import { counterNonce, nobleBackend } from '../../src/crypto/noble.js';
 import { opensslBackend } from '../../src/crypto/openssl.js';
 import { declareOptional } from '../../src/linux/ffi.js';
@@ -169,6 +169,126 @@ for (const method of methods) {
     },
   );
 }
+
+const packetCiphers: [Cipher, keySize: number, nonceSize: number][] = [
+  ['aes-128-gcm', 16, 12],
+  ['aes-192-gcm', 24, 12],
+  ['aes-256-gcm', 32, 12],
+  ['chacha20-poly1305', 32, 12],
+  ['xchacha20-poly1305', 32, 24],
+];
+
+for (const [cipher, keySize, nonceSize] of packetCiphers) {
+  test(`${cipher}: packets under nonces of their own are the same from OpenSSL and noble, at every size`, () => {
+    const key = randomBytes(keySize);
+    const ciphers = [openssl!.packetCipher(cipher, key), nobleBackend.packetCipher(cipher, key)] as const;
+    const nonces = Block.allocate(3 + nonceSize);
+    for (const size of sizes) {
+      const plaintext = randomBytes(size);
+      nonces.bytes.set(randomBytes(nonceSize), 3);
+      const [sealed, reference] = ciphers.map((each) =>
+        sealAt((block, offset, length) => each.seal(block, offset, length, nonces, 3), plaintext, 5),
+      );
+      assert.equal(sealed, reference, `${size} bytes`);
+      for (const each of ciphers) {
+        const block = blockOf(fromHex(`ee${sealed}ee`));
+        assert.ok(each.open(block, 1, size, nonces, 3), `${size} bytes`);
+        assert.equal(block.bytes.toString('hex', 0, 1 + size), `ee${plaintext.toString('hex')}`);
+        assert.equal(block.bytes.at(-1), 0xee);
+      }
+    }
+  });
+
+  for (const backend of [openssl!, nobleBackend]) {
+    test(`${cipher}, ${backend.name}: a packet with a bit flipped anywhere, or under another nonce, is refused`, () => {
+      const subject = backend.packetCipher(cipher, randomBytes(keySize));
+      const nonces = blockOf(randomBytes(nonceSize));
+      const sealed = blockOf(randomBytes(20 + tagSize));
+      subject.seal(sealed, 0, 20, nonces, 0);
+      const attempt = () => subject.open(blockOf(sealed.bytes), 0, 20, nonces, 0);
+      for (let i = 0; i < 20 + tagSize; i += 1) {
+        sealed.bytes[i]! ^= 1 << (i % 8);
+        assert.equal(attempt(), false, `byte ${i}`);
+        sealed.bytes[i]! ^= 1 << (i % 8);
+      }
+      for (let i = 0; i < nonceSize; i += 1) {
+        nonces.bytes[i]! ^= 1 << (i % 8);
+        assert.equal(attempt(), false, `byte ${i} of the nonce`);
+        nonces.bytes[i]! ^= 1 << (i % 8);
+      }
+      assert.equal(attempt(), true);
+    });
+
+    test(`${cipher}, ${backend.name}: packets and streams that take turns keep their own keys, also when those change`, () => {
+      const method = methods.find((each) => each.cipher === cipher)!;
+      const streamKey = randomBytes(keySize);
+      const stream = backend.sealer(method, streamKey);
+      const streamReference = nobleBackend.sealer(method, streamKey);
+      const pairs = Array.from({ length: 3 }, () => {
+        const key = randomBytes(keySize);
+        return [backend.packetCipher(cipher, key), nobleBackend.packetCipher(cipher, key)] as const;
+      });
+      for (let turn = 0; turn < 80; turn += 1) {
+        const [subject, reference] = pairs[(turn * turn + (turn >> 2)) % 3]!;
+        if (turn % 5 === 0) {
+          const key = randomBytes(keySize);
+          subject.changeKey(key);
+          reference.changeKey(key);
+        }
+        const nonces = blockOf(randomBytes(nonceSize));
+        const [sealed, expected] = [blockOf(randomBytes(30 + tagSize)), Block.allocate(30 + tagSize)];
+        const plaintext = toHex(sealed.bytes.subarray(0, 30));
+        expected.bytes.set(sealed.bytes);
+        subject.seal(sealed, 0, 30, nonces, 0);
+        reference.seal(expected, 0, 30, nonces, 0);
+        assert.equal(toHex(sealed.bytes), toHex(expected.bytes), `turn ${turn}`);
+        if (turn % 3 === 0) {
+          const text = Buffer.from('stream');
+          const bytes = sealAt(stream.seal.bind(stream), text, 0);
+          assert.equal(bytes, sealAt(streamReference.seal.bind(streamReference), text, 0), `turn ${turn}`);
+        }
+        assert.ok(subject.open(sealed, 0, 30, nonces, 0), `turn ${turn}`);
+        assert.equal(toHex(sealed.bytes.subarray(0, 30)), plaintext);
+      }
+    });
+
+    test(`${cipher}, ${backend.name}: a key that was overwritten counts from \`changeKey\` on`, () => {
+      const key = new Uint8Array(keySize);
+      const subject = backend.packetCipher(cipher, key);
+      const nonces = Block.allocate(nonceSize);
+      const seal = (block: Block, offset: number, length: number): void =>
+        subject.seal(block, offset, length, nonces, 0);
+      const before = sealAt(seal, Buffer.from('text'), 0);
+      key.fill(1);
+      subject.changeKey(key);
+      const after = sealAt(seal, Buffer.from('text'), 0);
+      assert.notEqual(after, before);
+      const reference = nobleBackend.packetCipher(cipher, new Uint8Array(keySize).fill(1));
+      assert.ok(reference.open(blockOf(fromHex(after)), 0, 4, nonces, 0));
+    });
+  }
+
+  test(
+    `${cipher}: in checked mode packets are held to the bounds of blocks and nonces`,
+    { skip: outsideChecked },
+    () => {
+      for (const backend of [openssl!, nobleBackend]) {
+        const subject = backend.packetCipher(cipher, randomBytes(keySize));
+        const nonces = Block.allocate(nonceSize);
+        assert.throws(() => subject.seal(Block.allocate(32), 0, 17, nonces, 0), RangeError);
+        assert.throws(() => subject.seal(Block.allocate(32), -1, 2, nonces, 0), RangeError);
+        assert.throws(() => subject.seal(Block.allocate(32), 0, 2, nonces, 1), RangeError);
+        assert.throws(() => subject.open(Block.allocate(32), 0, 17, nonces, 0), RangeError);
+        assert.throws(() => subject.open(Block.allocate(32), 0, 2, nonces, 1), RangeError);
+      }
+    },
+  );
+}
+
+test('a block cipher takes keys of 16 and of 32 bytes', () => {
+  for (const size of [0, 15, 24, 33])
+    assert.throws(() => openssl!.blockCipher(new Uint8Array(size)), RangeError);
+});
 
 // NIST SP 800-38A, F.1.1 and F.1.5: ECB-AES128 and ECB-AES256, block 1.
 for (const [key, ciphertext] of [

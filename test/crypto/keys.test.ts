@@ -3,7 +3,12 @@ import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { hkdf } from '@noble/hashes/hkdf.js';
 import { sha1 } from '@noble/hashes/legacy.js';
-import { masterKeyFromBase64, masterKeyFromPassword, sessionSubkey } from '../../src/crypto/keys.js';
+import {
+  masterKeyFromBase64,
+  masterKeyFromPassword,
+  sessionSubkey,
+  sessionSubkeyInto,
+} from '../../src/crypto/keys.js';
 import { ConfigError } from '../../src/errors.js';
 import { fromHex, toHex, vectors } from '../helpers/vectors.js';
 
@@ -30,6 +35,18 @@ test('the subkey is that of noble for 300 random keys of mixed sizes', () => {
     const salt = randomBytes(size);
     const expected = hkdf(sha1, key, salt, Buffer.from('ss-subkey'), size);
     assert.equal(toHex(sessionSubkey(key, salt)), toHex(expected), `${size} bytes`);
+  }
+});
+
+test('a subkey from a salt amid other bytes is the same, and nothing else is written', () => {
+  for (const size of [32, 16, 24]) {
+    const key = randomBytes(size);
+    const bytes = randomBytes(100);
+    const before = toHex(bytes);
+    const target = new Uint8Array(size);
+    sessionSubkeyInto(target, key, bytes, 37);
+    assert.equal(toHex(target), toHex(sessionSubkey(key, bytes.subarray(37, 37 + size))));
+    assert.equal(toHex(bytes), before);
   }
 });
 

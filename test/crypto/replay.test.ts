@@ -79,6 +79,17 @@ test('salts that differ in one bit are different salts', () => {
   }
 });
 
+test('a salt amid other bytes is the same salt as alone', () => {
+  const filter = new SaltFilter(createSaltMemory(randomBytes(8), 100));
+  const packet = randomBytes(100);
+  assert.equal(filter.accept(packet, 20, 52), true);
+  assert.equal(filter.accept(packet.subarray(20, 52)), false);
+  assert.equal(filter.accept(packet, 24, 56), true);
+  assert.equal(filter.accept(packet, 20, 36), true, 'the first half alone is another');
+  filter.add(packet, 60, 76);
+  assert.equal(filter.accept(packet.subarray(60, 76)), false);
+});
+
 test('two filters know nothing of each other', () => {
   const salt = randomBytes(16);
   assert.equal(createFilter().accept(salt), true);
