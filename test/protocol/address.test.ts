@@ -2,7 +2,14 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ProtocolError } from '../../src/errors.js';
 import { Endpoint } from '../../src/linux/sockaddr.js';
-import { maxAddressSize, readAddress, writeAddress, writeIpAddress } from '../../src/protocol/address.js';
+import {
+  addressSize,
+  minAddressSize,
+  maxAddressSize,
+  readAddress,
+  writeAddress,
+  writeIpAddress,
+} from '../../src/protocol/address.js';
 import { fromHex, toHex, vectors } from '../helpers/vectors.js';
 
 // Vectors that we treat otherwise on purpose: a mapped address is IPv4 to us, and nobody can connect to port 0.
@@ -172,3 +179,31 @@ function refused(hex: string, message: RegExp): void {
     hex,
   );
 }
+
+test('the size of an address is where reading it ends; of what is none, -1', () => {
+  for (const { encoded_hex: hex } of vectors.socks_address.valid) {
+    const bytes = fromHex(`eeee${hex}eeee`);
+    const end = bytes.length - 2;
+    assert.equal(addressSize(bytes, 2, bytes.length), end - 2, hex);
+    for (let to = 2; to < end; to += 1) assert.equal(addressSize(bytes, 2, to), -1, `${hex} cut at ${to}`);
+    assert.equal(addressSize(bytes, 2, end), end - 2, hex);
+  }
+  for (const { encoded_hex: hex, reason } of vectors.socks_address.invalid)
+    assert.equal(addressSize(fromHex(hex), 0, hex.length / 2), -1, reason);
+});
+
+test('every address type but 1, 3 and 4 has no size, nor has a name of length 0', () => {
+  const bytes = new Uint8Array(300).fill(9);
+  for (let atyp = 0; atyp < 256; atyp += 1) {
+    bytes[0] = atyp;
+    const expected = { 1: 7, 3: 13, 4: 19 }[atyp] ?? -1;
+    assert.equal(addressSize(bytes, 0, 300), expected, `ATYP ${atyp}`);
+  }
+  bytes[0] = 3;
+  bytes[1] = 0;
+  assert.equal(addressSize(bytes, 0, 300), -1);
+  bytes[1] = 1;
+  assert.equal(addressSize(bytes, 0, 300), minAddressSize);
+  bytes[1] = 255;
+  assert.equal(addressSize(bytes, 0, 300), maxAddressSize);
+});

@@ -146,6 +146,6 @@ for (const method of methods2022) {
       const size = i % 10 === 0 ? i % 300 : i % 58;
       verdicts.add(opener.open(block, from, from + size, 0));
     }
-    assert.deepEqual([...verdicts].sort(), ['forged', 'short']);
+    assert.deepEqual([...verdicts].toSorted(), ['forged', 'short']);
   });
 }

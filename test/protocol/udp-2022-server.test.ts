@@ -194,7 +194,7 @@ for (const method of methods2022) {
       const size = i % 10 === 0 ? i % 300 : i % 48;
       verdicts.add(server.open(block, from, from + size, 0));
     }
-    assert.deepEqual([...verdicts].sort(), ['forged', 'short']);
+    assert.deepEqual([...verdicts].toSorted(), ['forged', 'short']);
     assert.equal(server.size, 1);
   });
 
@@ -206,7 +206,7 @@ for (const method of methods2022) {
       const opened = openPacket(server, request(i, { body }));
       verdicts.add(/^[0-9a-f]*$/.test(opened) ? 'accepted' : opened);
     }
-    assert.deepEqual([...verdicts].sort(), ['accepted', 'malformed', 'short', 'stale']);
+    assert.deepEqual([...verdicts].toSorted(), ['accepted', 'malformed', 'short', 'stale']);
   });
 }
 

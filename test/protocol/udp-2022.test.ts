@@ -22,7 +22,7 @@ const backends = [selectBackend(), nobleBackend];
 
 test('there are vectors of every method, with none, one and two identity keys', () => {
   const names = new Set(packetVectors.ss2022_udp.map(({ method }) => method));
-  assert.deepEqual([...names].sort(), methods2022.map(({ name }) => name).sort());
+  assert.deepEqual([...names].toSorted(), methods2022.map(({ name }) => name).toSorted());
   assert.deepEqual(
     [...new Set(packetVectors.ss2022_udp.map((vector) => vector.ipsks_b64.length))],
     [0, 1, 2],

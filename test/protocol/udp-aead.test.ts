@@ -24,7 +24,7 @@ const plaintext = Buffer.concat([someAddress, Buffer.from('payload')]);
 
 test('there are vectors of every method', () => {
   const names = new Set(packetVectors.aead_udp.map(({ method }) => method));
-  assert.deepEqual([...names].sort(), methods2017.map(({ name }) => name).sort());
+  assert.deepEqual([...names].toSorted(), methods2017.map(({ name }) => name).toSorted());
 });
 
 for (const backend of [openssl, nobleBackend]) {
@@ -59,7 +59,7 @@ for (const method of methods2017) {
     test(`${method.name}, ${backend.name}: no part of a packet is a packet, nor is one with a bit flipped`, () => {
       const packet = packet2017(method, key, plaintext);
       const smallest = method.saltSize + 5 + 16;
-      const opener = client(method, key, backend).opener;
+      const opener = clientOf(method, key, backend).opener;
       for (const [what, other] of damaged(packet)) {
         const expected = other.length < smallest ? 'short' : 'forged';
         assert.equal(openPacket(opener, other), expected, what);
@@ -69,7 +69,7 @@ for (const method of methods2017) {
   }
 
   test(`${method.name}: every size of payload gets through, none and 65,000 bytes included`, () => {
-    const { sealer, opener } = client(method, key);
+    const { sealer, opener } = clientOf(method, key);
     for (const size of [0, 1, 15, 16, 17, 128, 512, 1200, 1472, 4096, 9000, 65_000]) {
       const packet = sealPacket(sealer, Buffer.concat([someAddress, randomBytes(size)]));
       assert.equal(packet.length, method.saltSize + someAddress.length + size + 16);
@@ -83,7 +83,7 @@ for (const method of methods2017) {
   });
 
   test(`${method.name}: a packet without a whole address is malformed`, () => {
-    const { opener } = client(method, key);
+    const { opener } = clientOf(method, key);
     for (const bad of badAddresses)
       assert.equal(openPacket(opener, packet2017(method, key, fromHex(bad))), 'malformed', bad);
   });
@@ -102,7 +102,7 @@ for (const method of methods2017) {
   test(`${method.name}: a server refuses its own packet when it comes back`, () => {
     const server = createServerPackets(openssl, method, onlyKey(key), limits());
     const packet = sealPacket(server.sealer!, plaintext);
-    assert.equal(openPacket(client(method, key).opener, packet), toHex(plaintext));
+    assert.equal(openPacket(clientOf(method, key).opener, packet), toHex(plaintext));
     assert.equal(openPacket(server, packet), 'repeated');
   });
 
@@ -115,7 +115,7 @@ for (const method of methods2017) {
 test('a client takes a packet that comes twice: it remembers no salts', () => {
   const [method] = methods2017;
   const key = randomBytes(method!.keySize);
-  const { opener } = client(method!, key);
+  const { opener } = clientOf(method!, key);
   const packet = packet2017(method!, key, plaintext);
   assert.equal(openPacket(opener, packet), toHex(plaintext));
   assert.equal(openPacket(opener, packet), toHex(plaintext));
@@ -152,7 +152,7 @@ const badAddresses = [
   `04${'20'.repeat(17)}`,
 ];
 
-function client(method: (typeof methods)[number], key: Uint8Array, backend = openssl) {
+function clientOf(method: (typeof methods)[number], key: Uint8Array, backend = openssl) {
   return createClientPackets(backend, method, onlyKey(key))();
 }
 
@@ -169,5 +169,5 @@ function fuzz(server: ReturnType<typeof createServerPackets>): string[] {
     const from = (i * 61) % 60_000;
     verdicts.add(server.open(block, from, from + (i % 150), 0));
   }
-  return [...verdicts].sort();
+  return [...verdicts].toSorted();
 }
