@@ -49,11 +49,13 @@ test('a required key under a misspelt name is named beside what is missing', () 
   }
 });
 
-test('a method of the 2022 edition is refused as not there yet', () => {
-  const args = [bin('ss-server'), '-p', '8388', '-k', 'x', '-m', '2022-blake3-aes-256-gcm', '--check'];
-  const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' });
+test('a password where a 2022 method wants a key is refused in one line that says how to make one', () => {
+  const args = [bin('ss-server'), '-p', '8388', '-k', 'tell-nobody!', '-m', '2022-blake3-aes-256-gcm'];
+  const { status, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8', timeout: 20_000 });
   assert.equal(status, 1);
-  assert.match(stderr, /2022 edition, which this version does not have yet/);
+  assert.match(stderr, /wants a key of exactly 32 bytes in base64, got 12 characters that are not base64/);
+  assert.match(stderr, /openssl rand -base64 32\n$/);
+  assert.doesNotMatch(stderr, /tell-nobody|\n\s+at /);
 });
 
 test('deep nesting and many keys in a file are refused or read in time, never an internal error', () => {
