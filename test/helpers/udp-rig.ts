@@ -1,0 +1,213 @@
+// UDP relays without their worker, on loopback, with peers that live in the same reactor (relay-rig.ts).
+import type { Credentials } from '../../src/crypto/credentials.js';
+import { randomBytes } from '../../src/crypto/random.js';
+import { createSaltMemory, SaltFilter } from '../../src/crypto/replay.js';
+import type { EventHandler } from '../../src/engine/reactor.js';
+import { connectUdp, listenUdp } from '../../src/linux/datagram.js';
+import { EPOLLIN } from '../../src/linux/epoll.js';
+import { close, sendto } from '../../src/linux/libc.js';
+import { Block } from '../../src/linux/memory.js';
+import { ReceiveBatch } from '../../src/linux/messages.js';
+import { Endpoint, SockaddrBlock } from '../../src/linux/sockaddr.js';
+import { localEndpoint } from '../../src/linux/socket.js';
+import { writeIpAddress } from '../../src/protocol/address.js';
+import type { ClientPacketSession } from '../../src/protocol/packet.js';
+import { createClientPackets, createServerPackets } from '../../src/protocol/packets.js';
+import { endpointAt } from '../../src/relay/reply-sockets.js';
+import { DatagramMemory, type UdpContext } from '../../src/relay/udp-context.js';
+import { createUdpCounters, UdpCounters } from '../../src/relay/udp-counters.js';
+import { UdpRedir } from '../../src/relay/udp-redir.js';
+import { UdpServer } from '../../src/relay/udp-server.js';
+import type { UdpServerSession } from '../../src/relay/udp-server-session.js';
+import { Upstreams } from '../../src/relay/upstream.js';
+import { Rig, type RigOptions } from './relay-rig.js';
+
+export interface UdpRigOptions extends RigOptions {
+  timeoutMs?: number;
+  maxSessions?: number;
+  /** 2022: how many the server's codec remembers. */
+  remembered?: number;
+}
+
+export interface Datagram {
+  text: string;
+  from: string;
+}
+
+export class UdpRig extends Rig {
+  readonly udp: UdpContext;
+  readonly upstreams = new Upstreams();
+  private readonly options: UdpRigOptions;
+
+  constructor(options: UdpRigOptions = {}) {
+    super(options);
+    this.options = options;
+    this.udp = {
+      reactor: this.reactor,
+      log: this.context.log,
+      counters: new UdpCounters(createUdpCounters()),
+      datagrams: new DatagramMemory(this.reactor),
+      socketOptions: { mark: 0, tos: 0 },
+      timeoutMs: options.timeoutMs ?? 60_000,
+      maxSessions: options.maxSessions ?? 100,
+    };
+  }
+
+  /** Where a server of ours listens. */
+  startServer(host = '127.0.0.1'): Endpoint {
+    const { backend, method, credentials, names, userCounters } = this.context;
+    const salts = new SaltFilter(createSaltMemory(randomBytes(8)));
+    const maxSessions = this.options.remembered ?? 1000;
+    const packets = createServerPackets<UdpServerSession>(backend, method, credentials, {
+      salts,
+      maxSessions,
+    });
+    const server = new UdpServer(this.udp, { packets, names, userCounters });
+    const fd = listenUdp(Endpoint.parse(host, 0)!, { packetInfo: host === '::' || host === '0.0.0.0' });
+    server.listen(fd, host.includes(':'));
+    return localEndpoint(fd)!;
+  }
+
+  /**
+   * Where a redir of ours listens. There is no TPROXY rule: what is sent to that port at any 127.x.y.z is a datagram to there,
+   * for the redir is told another port to be its own.
+   */
+  startRedir(server: Endpoint, replySockets = 10): Endpoint {
+    const { backend, method, credentials } = this.context;
+    this.upstreams.set([server]);
+    const createPackets = createClientPackets(backend, method, credentials);
+    const { upstreams } = this;
+    const redir = new UdpRedir(this.udp, { upstreams, createPackets, maxReplySockets: replySockets });
+    const fd = listenUdp(Endpoint.parse('0.0.0.0', 0)!, { transparent: true });
+    redir.listen(fd, 1, 0);
+    return localEndpoint(fd)!;
+  }
+
+  /** A socket of a client or of a far end. */
+  peer(host = '127.0.0.1', port = 0): UdpPeer {
+    return new UdpPeer(this, Endpoint.parse(host, port)!);
+  }
+
+  /** A client that speaks the protocol, to the server at `server`. */
+  client(server: Endpoint, credentials: Credentials = this.context.credentials): PacketClient {
+    const { backend, method } = this.context;
+    return new PacketClient(this, server, createClientPackets(backend, method, credentials)());
+  }
+}
+
+const slotSize = 2048;
+const memory = Block.allocate(64 * slotSize);
+
+/** Keeps what it gets; answers when told to. */
+export class UdpPeer implements EventHandler {
+  readonly got: Datagram[] = [];
+  readonly endpoint: Endpoint;
+  /** Sends every datagram back to where it came from. */
+  echoes = false;
+  readonly fd: number;
+  private readonly batch = new ReceiveBatch(memory, slotSize, 0, 0, { names: true, control: false });
+  private readonly to = new SockaddrBlock();
+
+  constructor(rig: Rig, endpoint: Endpoint) {
+    this.fd = listenUdp(endpoint);
+    this.endpoint = localEndpoint(this.fd)!;
+    rig.reactor.add(this.fd, this, EPOLLIN);
+  }
+
+  get texts(): string {
+    return this.got.map(({ text }) => text).join(' ');
+  }
+
+  say(to: Endpoint, text: string): void {
+    const block = Block.allocate(Math.max(1, text.length));
+    block.bytes.write(text, 'latin1');
+    sendto(this.fd, block.address, text.length, 0, this.to.address, this.to.write(to));
+  }
+
+  onEvents(): void {
+    const count = this.batch.receive(this.fd, 64);
+    for (let i = 0; i < count; i++) {
+      const at = i * slotSize;
+      const text = memory.bytes.toString('latin1', at, at + this.batch.lengthOf(i));
+      const from = endpointAt(this.batch.names.bytes, this.batch.nameAt(i));
+      this.got.push({ text, from: from.toString() });
+      if (this.echoes) this.say(from, text);
+    }
+  }
+}
+
+const offset = 2048;
+const packetSpace = Block.allocate(70_000);
+
+/** What ss-redir does, one packet at a time. */
+export class PacketClient implements EventHandler {
+  readonly got: Datagram[] = [];
+  readonly session: ClientPacketSession;
+  private readonly rig: Rig;
+  private readonly server: Endpoint;
+  private fd: number;
+  private readonly batch = new ReceiveBatch(memory, slotSize, 0, 0, { names: false, control: false });
+
+  constructor(rig: Rig, server: Endpoint, session: ClientPacketSession) {
+    this.rig = rig;
+    this.server = server;
+    this.session = session;
+    this.fd = this.open();
+  }
+
+  private open(): number {
+    const fd = connectUdp(this.server, { mark: 0, tos: 0 });
+    this.rig.reactor.add(fd, this, EPOLLIN);
+    return fd;
+  }
+
+  /** Goes on from another port. */
+  move(): void {
+    this.rig.reactor.remove(this.fd);
+    close(this.fd);
+    this.fd = this.open();
+  }
+
+  /** The sealed packet. @param target an endpoint, or an address as it goes on the wire. */
+  seal(target: Endpoint | Uint8Array, text: string): Buffer {
+    const address = target instanceof Endpoint ? writeIpAddress(target.address, target.port) : target;
+    packetSpace.bytes.set(address, offset);
+    packetSpace.bytes.write(text, offset + address.length, 'latin1');
+    const { sealer } = this.session;
+    sealer.seal(packetSpace, offset, offset + address.length + text.length);
+    return Buffer.from(packetSpace.bytes.subarray(sealer.start, sealer.end));
+  }
+
+  say(target: Endpoint | Uint8Array, text: string): void {
+    this.sayRaw(this.seal(target, text));
+  }
+
+  sayRaw(packet: Buffer): void {
+    packet.copy(packetSpace.bytes);
+    sendto(this.fd, packetSpace.address, packet.length, 0, 0, 0);
+  }
+
+  get texts(): string {
+    return this.got.map(({ text }) => text).join(' ');
+  }
+
+  onEvents(): void {
+    const count = this.batch.receive(this.fd, 64);
+    for (let i = 0; i < count; i++) {
+      const { opener } = this.session;
+      const at = i * slotSize;
+      const verdict = opener.open(memory, at, at + this.batch.lengthOf(i), this.rig.reactor.nowMs);
+      if (verdict !== 'accepted') {
+        this.got.push({ text: verdict, from: '' });
+        continue;
+      }
+      const { from, to } = opener;
+      const size = memory.bytes[from] === 1 ? 7 : 19;
+      const address = new Endpoint(
+        Uint8Array.from(memory.bytes.subarray(from + 1, from + size - 2)),
+        memory.bytes.readUInt16BE(from + size - 2),
+      );
+      this.got.push({ text: memory.bytes.toString('latin1', from + size, to), from: address.toString() });
+    }
+  }
+}
