@@ -3,7 +3,8 @@
  * program: what broke is ours, and systemd starts a clean one.
  */
 import { Worker } from 'node:worker_threads';
-import { createWakeup, raiseWakeup } from '../linux/epoll.js';
+import { controlWord, createWorkerControl } from '../engine/worker.js';
+import { raiseWakeup } from '../linux/epoll.js';
 import type { FromWorker, Plan, ServerAddress, ToWorker } from '../relay/plan.js';
 import type { LogLevel } from '../relay/worker-log.js';
 import type { Dns } from './dns.js';
@@ -46,6 +47,19 @@ export class Supervisor {
     for (const plane of this.planes) this.tell(plane, { type: 'servers', servers });
   }
 
+  /** How often each worker's loop has turned: one that hangs shows the same number again and again. */
+  turns(): number[] {
+    return this.planes.map(({ plan }) => new Int32Array(plan.control.stop)[controlWord.turns]!);
+  }
+
+  /** TCP connections that the workers hold. */
+  connections(): number {
+    return this.planes.reduce(
+      (sum, { plan }) => sum + new Int32Array(plan.control.stop)[controlWord.connections]!,
+      0,
+    );
+  }
+
   /** Resolves when all workers have ended, or after a moment: the process can go then. */
   async stop(): Promise<void> {
     this.tellToStop();
@@ -56,7 +70,7 @@ export class Supervisor {
   }
 
   private startOne(plan: Omit<Plan, 'control'>): Promise<void> {
-    const control = { stop: new SharedArrayBuffer(4), wakeup: createWakeup() };
+    const control = createWorkerControl();
     const workerData: Plan = { ...plan, control };
     const worker = new Worker(new URL('../relay/data-plane.js', import.meta.url), { workerData });
     return new Promise((ready) => {
@@ -98,7 +112,7 @@ export class Supervisor {
   private tellToStop(): void {
     this.stopping = true;
     for (const { plan } of this.planes) {
-      Atomics.store(new Int32Array(plan.control.stop), 0, 1);
+      Atomics.store(new Int32Array(plan.control.stop), controlWord.stop, 1);
       raiseWakeup(plan.control.wakeup);
     }
   }

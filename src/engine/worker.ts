@@ -3,25 +3,34 @@
  * message and raising the wakeup; it ends when the shared stop flag is up, within one turn of the loop.
  */
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
-import { clearWakeup, EPOLLIN } from '../linux/epoll.js';
+import { clearWakeup, createWakeup, EPOLLIN } from '../linux/epoll.js';
 import type { Reactor } from './reactor.js';
 
 /** What every worker is started with. */
 export interface WorkerControl {
-  /** One Int32: 0 run, 1 stop. */
+  /** Int32 words, by `controlWord`. */
   stop: SharedArrayBuffer;
   /** An eventfd (createWakeup). */
   wakeup: number;
 }
 
-/** Runs `reactor` on this thread until it is told to stop. */
+/** The main thread writes `stop` (0 run, 1 stop), the worker the others: turns of its loop, connections it holds. */
+export const controlWord = { stop: 0, turns: 1, connections: 2 } as const;
+const controlSize = 3 * Int32Array.BYTES_PER_ELEMENT;
+
+export function createWorkerControl(): WorkerControl {
+  return { stop: new SharedArrayBuffer(controlSize), wakeup: createWakeup() };
+}
+
+/** Runs `reactor` on this thread until it is told to stop. `load` is what the worker says of itself once a turn. */
 export function runReactor(
   reactor: Reactor,
   control: WorkerControl,
   port: MessagePort,
   onMessage: (message: unknown) => void,
+  load: { readonly open: number } = { open: 0 },
 ): void {
-  const stop = new Int32Array(control.stop);
+  const words = new Int32Array(control.stop);
   reactor.add(
     control.wakeup,
     {
@@ -34,5 +43,9 @@ export function runReactor(
     },
     EPOLLIN,
   );
-  reactor.run(() => Atomics.load(stop, 0) !== 0);
+  reactor.run(() => {
+    words[controlWord.turns]!++; // plain stores: main only wants to see that the number moves
+    words[controlWord.connections] = load.open;
+    return Atomics.load(words, controlWord.stop) !== 0;
+  });
 }

@@ -38,7 +38,7 @@ let udpStarted = false;
 const listeners = createListeners();
 if (plan.command === 'ss-server') startListeners();
 post({ type: 'ready' });
-runReactor(context.reactor, plan.control, port, (message) => onMessage(message as ToWorker));
+runReactor(context.reactor, plan.control, port, (message) => onMessage(message as ToWorker), context.limits);
 
 function buildContext(): RelayContext {
   const reactor = new Reactor();
@@ -80,9 +80,9 @@ function buildContext(): RelayContext {
 function createListeners(): Listener[] {
   const server = plan.command === 'ss-server' ? new Server(context, plan.salts!) : undefined;
   const target = plan.tproxy ? tproxyTarget : redirectTarget;
-  return plan.listeners.map(({ fd, port: listenPort, tos }) => {
+  return plan.listeners.map(({ fd, port: listenPort, tos, shared }) => {
     const relay = server ?? new Redir(context, upstreams, target, listenPort, tos);
-    return new Listener(context, fd, (client, address) => relay.onConnection(client, address));
+    return new Listener(context, fd, (client, address) => relay.onConnection(client, address), shared);
   });
 }
 

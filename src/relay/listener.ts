@@ -4,7 +4,7 @@
  */
 import type { EventHandler } from '../engine/reactor.js';
 import type { Deadlined } from '../engine/timers.js';
-import { EPOLLIN } from '../linux/epoll.js';
+import { EPOLLEXCLUSIVE, EPOLLIN } from '../linux/epoll.js';
 import { EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM, errnoName } from '../linux/errno.js';
 import type { Endpoint } from '../linux/sockaddr.js';
 import { acceptedPeer, acceptTcp } from '../linux/socket.js';
@@ -20,17 +20,25 @@ export class Listener implements EventHandler, Deadlined {
   private readonly context: RelayContext;
   private readonly fd: number;
   private readonly onConnection: (fd: number, client: Endpoint) => void;
+  private readonly shared: boolean;
   private listening = true;
   private resumeMs = 0;
 
-  constructor(context: RelayContext, fd: number, onConnection: (fd: number, client: Endpoint) => void) {
+  /** With `shared`, other workers accept from the same socket: a connection wakes one of them and not all. */
+  constructor(
+    context: RelayContext,
+    fd: number,
+    onConnection: (fd: number, client: Endpoint) => void,
+    shared = false,
+  ) {
     this.context = context;
     this.fd = fd;
     this.onConnection = onConnection;
+    this.shared = shared;
   }
 
   start(): void {
-    this.context.reactor.add(this.fd, this, EPOLLIN);
+    this.context.reactor.add(this.fd, this, this.shared ? EPOLLIN | EPOLLEXCLUSIVE : EPOLLIN);
   }
 
   onEvents(): void {
@@ -82,12 +90,15 @@ export class Listener implements EventHandler, Deadlined {
 
   private pause(): void {
     this.listening = false;
-    this.context.reactor.change(this.fd, 0);
+    if (this.shared)
+      this.context.reactor.remove(this.fd); // what is EPOLLEXCLUSIVE cannot be changed (epoll_ctl(2))
+    else this.context.reactor.change(this.fd, 0);
   }
 
   private resume(): void {
     if (this.listening) return;
     this.listening = true;
-    this.context.reactor.change(this.fd, EPOLLIN);
+    if (this.shared) this.start();
+    else this.context.reactor.change(this.fd, EPOLLIN);
   }
 }

@@ -13,6 +13,8 @@ export interface ListenerPlan {
   port: number;
   /** Type of service of the connections made on behalf of this listener's clients (key dscp), 0 for none. */
   tos: number;
+  /** Other workers accept from this very socket, too. */
+  shared?: boolean;
 }
 
 export interface Plan {

@@ -3,8 +3,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { Worker } from 'node:worker_threads';
-import type { WorkerControl } from '../../src/engine/worker.js';
-import { createWakeup, raiseWakeup } from '../../src/linux/epoll.js';
+import { createWorkerControl, type WorkerControl } from '../../src/engine/worker.js';
+import { raiseWakeup } from '../../src/linux/epoll.js';
 import { close } from '../../src/linux/libc.js';
 
 const program = new URL('./reactor-worker.js', import.meta.url);
@@ -12,7 +12,7 @@ const program = new URL('./reactor-worker.js', import.meta.url);
 async function startWorker(
   busy: boolean,
 ): Promise<{ worker: Worker; control: WorkerControl; said: string[] }> {
-  const control = { stop: new SharedArrayBuffer(4), wakeup: createWakeup() };
+  const control = createWorkerControl();
   const worker = new Worker(program, { workerData: { control, busy } });
   const said: string[] = [];
   worker.on('message', (text: string) => said.push(text));

@@ -13,14 +13,15 @@ interface Listening {
   close(): void;
 }
 
-function listening(rig: Rig): Listening {
+function listening(rig: Rig, shared = false): Listening {
   const fd = listenTcp(Endpoint.parse('127.0.0.1', 0)!);
   const accepted: number[] = [];
   const clients: Endpoint[] = [];
-  new Listener(rig.context, fd, (client, from) => {
+  const onConnection = (client: number, from: Endpoint): void => {
     accepted.push(client);
     clients.push(from);
-  }).start();
+  };
+  new Listener(rig.context, fd, onConnection, shared).start();
   return { accepted, clients, endpoint: localEndpoint(fd)!, close: () => closeReset(fd) };
 }
 
@@ -39,30 +40,32 @@ test('an accepted connection comes with the client it is from', () => {
   );
 });
 
-test('at the connection limit accepting pauses without a spin, and goes on when one ends', () => {
-  const rig = new Rig({ maxConnections: 2 });
-  rig.run(
-    (function* () {
-      const { accepted, endpoint, close } = listening(rig);
-      const fds = Array.from({ length: 4 }, () => connectTcp(endpoint, plainConnect));
-      yield () => accepted.length === 2;
-      let turns = 0;
-      yield* rig.turnsWithin(500, (count) => (turns = count));
-      assert.equal(accepted.length, 2, 'the others wait in the queue');
-      assert.ok(turns <= quietTurns, `${turns} turns`);
-      rig.context.limits.leave();
-      yield () => accepted.length === 3;
-      yield* rig.turnsWithin(100, () => {});
-      assert.equal(accepted.length, 3, 'one left, so one came');
-      rig.context.limits.leave();
-      yield () => accepted.length === 4;
-      for (const open of [...fds, ...accepted]) closeReset(open);
-      close();
-    })(),
-  );
-  const told = rig.lines.filter((line) => line.startsWith('2 connections, the limit'));
-  assert.ok(told.length > 0, rig.lines.join('\n'));
-});
+for (const shared of [false, true]) {
+  test(`at the connection limit ${shared ? 'a shared' : 'an own'} socket is not accepted from, without a spin, until one ends`, () => {
+    const rig = new Rig({ maxConnections: 2 });
+    rig.run(
+      (function* () {
+        const { accepted, endpoint, close } = listening(rig, shared);
+        const fds = Array.from({ length: 4 }, () => connectTcp(endpoint, plainConnect));
+        yield () => accepted.length === 2;
+        let turns = 0;
+        yield* rig.turnsWithin(500, (count) => (turns = count));
+        assert.equal(accepted.length, 2, 'the others wait in the queue');
+        assert.ok(turns <= quietTurns, `${turns} turns`);
+        rig.context.limits.leave();
+        yield () => accepted.length === 3;
+        yield* rig.turnsWithin(100, () => {});
+        assert.equal(accepted.length, 3, 'one left, so one came');
+        rig.context.limits.leave();
+        yield () => accepted.length === 4;
+        for (const open of [...fds, ...accepted]) closeReset(open);
+        close();
+      })(),
+    );
+    const told = rig.lines.filter((line) => line.startsWith('2 connections, the limit'));
+    assert.ok(told.length > 0, rig.lines.join('\n'));
+  });
+}
 
 test('a limit met again and again fills no log', () => {
   const rig = new Rig({ maxConnections: 1 });
