@@ -1,4 +1,5 @@
 // UDP relays without their worker, on loopback, with peers that live in the same reactor (relay-rig.ts).
+import assert from 'node:assert/strict';
 import type { Credentials } from '../../src/crypto/credentials.js';
 import { randomBytes } from '../../src/crypto/random.js';
 import { createSaltMemory, SaltFilter } from '../../src/crypto/replay.js';
@@ -11,7 +12,7 @@ import { ReceiveBatch } from '../../src/linux/messages.js';
 import { Endpoint, SockaddrBlock } from '../../src/linux/sockaddr.js';
 import { localEndpoint } from '../../src/linux/socket.js';
 import { writeIpAddress } from '../../src/protocol/address.js';
-import type { ClientPacketSession } from '../../src/protocol/packet.js';
+import type { ClientPacketSession, PacketSealer, ServerPackets } from '../../src/protocol/packet.js';
 import { createClientPackets, createServerPackets } from '../../src/protocol/packets.js';
 import { endpointAt } from '../../src/relay/reply-sockets.js';
 import { DatagramMemory, type UdpContext } from '../../src/relay/udp-context.js';
@@ -69,23 +70,28 @@ export class UdpRig extends Rig {
   }
 
   /**
-   * Where a redir of ours listens. There is no TPROXY rule: what is sent to that port at any 127.x.y.z is a datagram to there,
-   * for the redir is told another port to be its own.
+   * Where a redir of ours listens. There is no TPROXY rule: it takes what is sent to that address for a datagram to there,
+   * because it is told another port to be its own. So the server it has must not be one that sends on: see PacketServer.
    */
-  startRedir(server: Endpoint, replySockets = 10): Endpoint {
+  startRedir(servers: readonly Endpoint[], replySockets = 10, knowsItsPort = false): Endpoint {
     const { backend, method, credentials } = this.context;
-    this.upstreams.set([server]);
+    this.upstreams.set(servers);
     const createPackets = createClientPackets(backend, method, credentials);
     const { upstreams } = this;
     const redir = new UdpRedir(this.udp, { upstreams, createPackets, maxReplySockets: replySockets });
-    const fd = listenUdp(Endpoint.parse('0.0.0.0', 0)!, { transparent: true });
-    redir.listen(fd, 1, 0);
-    return localEndpoint(fd)!;
+    const fd = listenUdp(Endpoint.parse('127.0.0.1', 0)!, { transparent: true });
+    const endpoint = localEndpoint(fd)!;
+    redir.listen(fd, knowsItsPort ? endpoint.port : 1, 0);
+    return endpoint;
   }
 
   /** A socket of a client or of a far end. */
   peer(host = '127.0.0.1', port = 0): UdpPeer {
     return new UdpPeer(this, Endpoint.parse(host, port)!);
+  }
+
+  packetServer(): PacketServer {
+    return new PacketServer(this);
   }
 
   /** A client that speaks the protocol, to the server at `server`. */
@@ -136,8 +142,74 @@ export class UdpPeer implements EventHandler {
   }
 }
 
+/** What ss-server does, but for the targets: a test answers in their place, and may lie. */
+export class PacketServer implements EventHandler {
+  readonly got: { text: string; to: string; from: Endpoint }[] = [];
+  readonly endpoint: Endpoint;
+  /** Answers in the name of these, in place of the target. */
+  answersAs: readonly (Endpoint | Uint8Array)[] | undefined;
+  /** Changes each answer before it leaves. */
+  mangle: (packet: Buffer) => Buffer = (packet) => packet;
+  silent = false;
+  readonly fd: number;
+  private readonly rig: Rig;
+  private readonly packets: ServerPackets<unknown>;
+  private readonly batch = new ReceiveBatch(memory, slotSize, 0, 0, { names: true, control: false });
+  private readonly to = new SockaddrBlock();
+
+  constructor(rig: Rig, port = 0) {
+    const { backend, method, credentials } = rig.context;
+    this.rig = rig;
+    const salts = new SaltFilter(createSaltMemory(randomBytes(8)));
+    this.packets = createServerPackets(backend, method, credentials, { salts, maxSessions: 1000 });
+    this.fd = listenUdp(Endpoint.parse('127.0.0.1', port)!);
+    this.endpoint = localEndpoint(this.fd)!;
+    rig.reactor.add(this.fd, this, EPOLLIN);
+  }
+
+  close(): void {
+    this.rig.reactor.remove(this.fd);
+    close(this.fd);
+  }
+
+  onEvents(): void {
+    const count = this.batch.receive(this.fd, 64);
+    for (let i = 0; i < count; i++) {
+      const at = i * slotSize;
+      const verdict = this.packets.open(memory, at, at + this.batch.lengthOf(i), this.rig.reactor.nowMs);
+      assert.equal(verdict, 'accepted');
+      const { from, to, session, sealer } = this.packets;
+      const { address, payload } = addressAt(memory.bytes, from);
+      const text = memory.bytes.toString('latin1', payload, to);
+      const client = endpointAt(this.batch.names.bytes, this.batch.nameAt(i));
+      this.got.push({ text, to: address.toString(), from: client });
+      if (this.silent) continue;
+      for (const source of this.answersAs ?? [address]) {
+        const packet = this.mangle(sealPacket(session?.sealer ?? sealer!, source, text));
+        packet.copy(packetSpace.bytes);
+        sendto(this.fd, packetSpace.address, packet.length, 0, this.to.address, this.to.write(client));
+      }
+    }
+  }
+}
+
+function addressAt(bytes: Buffer, from: number): { address: Endpoint; payload: number } {
+  const size = bytes[from] === 1 ? 7 : 19;
+  const host = Uint8Array.from(bytes.subarray(from + 1, from + size - 2));
+  return { address: new Endpoint(host, bytes.readUInt16BE(from + size - 2)), payload: from + size };
+}
+
 const offset = 2048;
 const packetSpace = Block.allocate(70_000);
+
+/** @param target an endpoint, or an address as it goes on the wire. */
+function sealPacket(sealer: PacketSealer, target: Endpoint | Uint8Array, text: string): Buffer {
+  const address = target instanceof Endpoint ? writeIpAddress(target.address, target.port) : target;
+  packetSpace.bytes.set(address, offset);
+  packetSpace.bytes.write(text, offset + address.length, 'latin1');
+  sealer.seal(packetSpace, offset, offset + address.length + text.length);
+  return Buffer.from(packetSpace.bytes.subarray(sealer.start, sealer.end));
+}
 
 /** What ss-redir does, one packet at a time. */
 export class PacketClient implements EventHandler {
@@ -168,14 +240,8 @@ export class PacketClient implements EventHandler {
     this.fd = this.open();
   }
 
-  /** The sealed packet. @param target an endpoint, or an address as it goes on the wire. */
   seal(target: Endpoint | Uint8Array, text: string): Buffer {
-    const address = target instanceof Endpoint ? writeIpAddress(target.address, target.port) : target;
-    packetSpace.bytes.set(address, offset);
-    packetSpace.bytes.write(text, offset + address.length, 'latin1');
-    const { sealer } = this.session;
-    sealer.seal(packetSpace, offset, offset + address.length + text.length);
-    return Buffer.from(packetSpace.bytes.subarray(sealer.start, sealer.end));
+    return sealPacket(this.session.sealer, target, text);
   }
 
   say(target: Endpoint | Uint8Array, text: string): void {
@@ -202,12 +268,8 @@ export class PacketClient implements EventHandler {
         continue;
       }
       const { from, to } = opener;
-      const size = memory.bytes[from] === 1 ? 7 : 19;
-      const address = new Endpoint(
-        Uint8Array.from(memory.bytes.subarray(from + 1, from + size - 2)),
-        memory.bytes.readUInt16BE(from + size - 2),
-      );
-      this.got.push({ text: memory.bytes.toString('latin1', from + size, to), from: address.toString() });
+      const { address, payload } = addressAt(memory.bytes, from);
+      this.got.push({ text: memory.bytes.toString('latin1', payload, to), from: address.toString() });
     }
   }
 }
