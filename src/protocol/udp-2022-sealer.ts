@@ -38,7 +38,6 @@ export class PacketSealer2022 implements PacketSealer {
   /** The next packet ID. 2^64 packets take half a million years, at a million a second. */
   private nextHigh = 0;
   private nextLow = 0;
-  private readonly sessionId: Buffer;
 
   /** @param clientSessionId for a server, whose own `sessionId` differs from it. */
   constructor(
@@ -49,7 +48,6 @@ export class PacketSealer2022 implements PacketSealer {
   ) {
     this.envelope = envelope;
     this.sources = sources;
-    this.sessionId = sessionId;
     this.idHigh = sessionId.readInt32BE(0);
     this.idLow = sessionId.readInt32BE(4);
     this.type = clientSessionId === undefined ? requestType : responseType;
@@ -62,7 +60,7 @@ export class PacketSealer2022 implements PacketSealer {
   /** @throws {RangeError} if no address stands at `from`. */
   seal(block: Block, from: number, to: number): void {
     const { envelope } = this;
-    this.cipher ??= envelope.sessionCipher(this.sessionId);
+    this.cipher ??= this.createCipher();
     const padding = this.paddingSize(block, from, to);
     const body = from - padding - this.headSize;
     const start = body - envelope.size;
@@ -73,6 +71,14 @@ export class PacketSealer2022 implements PacketSealer {
     envelope.seal(block, start, to, this.cipher);
     this.start = start;
     this.end = to + tagSize;
+  }
+
+  /** The session ID is kept as two words: bytes of their own take 200 more. */
+  private createCipher(): PacketCipher {
+    const sessionId = Buffer.alloc(sessionIdSize);
+    sessionId.writeInt32BE(this.idHigh, 0);
+    sessionId.writeInt32BE(this.idLow, 4);
+    return this.envelope.sessionCipher(sessionId);
   }
 
   private paddingSize({ bytes }: Block, from: number, to: number): number {

@@ -228,7 +228,8 @@ function skipTo(sealer: PacketSealer, packetIdHex: string): void {
 }
 
 function sessionIdOf(sealer: PacketSealer): bigint {
-  return (sealer as unknown as { sessionId: Buffer }).sessionId.readBigUInt64BE();
+  const { idHigh, idLow } = sealer as unknown as { idHigh: number; idLow: number };
+  return (BigInt(idHigh >>> 0) << 32n) | BigInt(idLow >>> 0);
 }
 
 function address(port: number): Buffer {
