@@ -9,6 +9,9 @@
  *
  * Record k's payload stands at `headroom + k * stride` and has at most `maxPayload` bytes; only the last record of a batch
  * may be shorter. What belongs before and behind each payload (salt, header, length, tags) fits in the gaps.
+ *
+ * In either edition what comes out of a request begins with the target's address (address.ts), and the client's bytes follow;
+ * a response is the target's bytes and nothing else.
  */
 import type { Block } from '../linux/memory.js';
 
@@ -44,9 +47,10 @@ export interface StreamDecoder {
   /**
    * Opens every complete record in `source[from..to)` and writes the plaintext to `target[at..]`, which needs room for
    * `to - from` bytes and must not be the same block.
-   * The bytes not consumed must be given again, in front of what follows them.
+   * The bytes not consumed must be given again, in front of what follows them. The first bytes of a stream must be what one
+   * read brought: the 2022 edition judges by that.
    *
-   * @throws {ProtocolError} FORGED, BAD_LENGTH, REPEATED_SALT: the stream is over. `consumed` and `produced` count what
+   * @throws {ProtocolError} of any code: the stream is over. `consumed` and `produced` count what
    *   was good before the fault; what stands in the target behind that is worth nothing.
    */
   open(source: Block, from: number, to: number, target: Block, at: number): void;

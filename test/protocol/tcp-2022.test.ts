@@ -393,6 +393,52 @@ for (const method of methods2022) {
     refused('SALTS_FULL', verdict('full'));
   });
 
+  test(`${method.name}: a header or record that claims more than comes is waited for, one that claims less is forged`, () => {
+    const flight = (variableSize: number): Buffer =>
+      plainRequest({ method, keys, seconds, address, variableSize }).flight;
+    const size = address.length + 2 + 3;
+    for (const claimed of [size + 1, 1000, maxPayload]) {
+      const decoder = requestDecoder(openssl, method, keys);
+      open(decoder, flight(claimed));
+      assert.deepEqual([decoder.produced, decoder.wanted, decoder.atBoundary], [0, claimed + 16, false]);
+    }
+    for (const claimed of [0, 1, size - 1])
+      refused('FORGED', () => open(requestDecoder(openssl, method, keys), flight(claimed)), `${claimed}`);
+
+    for (const claimed of [5, 100, maxPayload, 3, 1]) {
+      const { flight: good, stream } = plainRequest({ method, keys, seconds, address });
+      const bytes = Buffer.concat([good, stream.record(Buffer.from('four'), claimed)]);
+      const decoder = requestDecoder(openssl, method, keys);
+      if (claimed < 4) {
+        refused('FORGED', () => open(decoder, bytes), `${claimed}`);
+        continue;
+      }
+      open(decoder, bytes);
+      assert.deepEqual([decoder.produced, decoder.wanted], [address.length, claimed + 16]);
+      assert.equal(decoder.atBoundary, false);
+    }
+  });
+
+  test(`${method.name}: random answers, changed or cut anywhere, are decoded or refused, and never more`, () => {
+    const requestSalt = randomBytes(method.saltSize);
+    for (let round = 0; round < 300; round += 1) {
+      const payload = randomBytes(1 + random(2000));
+      const { flight, stream } = plainResponse({ method, key, seconds, requestSalt, payload });
+      const more = randomBytes(1 + random(2000));
+      const bytes = Buffer.concat([flight, stream.record(more)]);
+      const isChanged = round % 2 === 0;
+      if (isChanged) bytes[random(bytes.length)]! ^= 1 << random(8);
+      const cut = responseSize(method) + random(bytes.length - responseSize(method));
+      const act = (): Uint8Array =>
+        decode(responseDecoder(openssl, method, key, requestSalt), [
+          bytes.subarray(0, cut),
+          bytes.subarray(cut),
+        ]);
+      if (isChanged) refused('FORGED', act);
+      else assert.equal(toHex(act()), toHex(Buffer.concat([payload, more])));
+    }
+  });
+
   test(`${method.name}: random bytes behind a good header, and random cuts of good streams, never do more than throw`, () => {
     for (let round = 0; round < 300; round += 1) {
       const { flight, stream } = plainRequest({
@@ -575,6 +621,10 @@ test('a first flight with the longest chain, name and padding fits in front of t
 });
 
 // ---- helpers
+
+function responseSize({ saltSize }: Method): number {
+  return saltSize + 11 + saltSize + 16;
+}
 
 interface StreamCase {
   id: string;
