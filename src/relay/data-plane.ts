@@ -93,7 +93,7 @@ function startListeners(): void {
   udpStarted = true;
   const { reactor, backend, method, credentials, names, connectOptions, userCounters } = context;
   const parts = { reactor, log, backend, method, credentials, socketOptions: connectOptions };
-  if (plan.command === 'ss-redir') startUdpRedir(udp, parts, udpUpstreams);
+  if (plan.command === 'ss-redir') startUdpRedir(udp, parts, udpUpstreams, upstreams);
   else startUdpServer(udp, parts, names, userCounters);
 }
 

@@ -46,14 +46,24 @@ export interface UdpParts {
   socketOptions: UdpSocketOptions;
 }
 
-/** 2022: sessions remembered after their sockets are gone, so that nothing can be replayed; a few hundred bytes each. */
+/** 2022: sessions remembered after their sockets are gone, so that nothing can be replayed; 1.3 KiB each. */
 const remembered = 65_536;
 
-export function startUdpRedir(plan: UdpPlan, parts: UdpParts, upstreams: Upstreams): void {
+export function startUdpRedir(
+  plan: UdpPlan,
+  parts: UdpParts,
+  upstreams: Upstreams,
+  tcpUpstreams: Upstreams,
+): void {
   const { backend, method, credentials } = parts;
   const createPackets = createClientPackets(backend, method, credentials);
   const { maxReplySockets } = plan;
-  const redir = new UdpRedir(createContext(plan, parts), { upstreams, createPackets, maxReplySockets });
+  const redir = new UdpRedir(createContext(plan, parts), {
+    upstreams,
+    tcpUpstreams,
+    createPackets,
+    maxReplySockets,
+  });
   for (const { fd, port, tos } of plan.listeners) redir.listen(fd, port, tos);
 }
 

@@ -14,6 +14,7 @@ import { EPOLLIN } from '../linux/epoll.js';
 import { EAGAIN, EMFILE, EMSGSIZE, ENFILE, errnoName } from '../linux/errno.js';
 import type { ReceiveBatch } from '../linux/messages.js';
 import { Block } from '../linux/memory.js';
+import type { Endpoint } from '../linux/sockaddr.js';
 import { isLocalAddress } from '../linux/socket.js';
 import { IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, SOL_IP, SOL_IPV6 } from '../linux/sockopt.js';
 import type { ClientPacketSession } from '../protocol/packet.js';
@@ -32,7 +33,10 @@ const batchesPerEvent = 4;
 const sweepMs = 1000;
 
 export interface UdpRedirParts {
+  /** What is known of the servers over UDP. */
   upstreams: Upstreams;
+  /** And over TCP, where that is relayed, too: who cannot be reached there is down. */
+  tcpUpstreams: Upstreams;
   createPackets: () => ClientPacketSession;
   maxReplySockets: number;
 }
@@ -42,6 +46,7 @@ export class UdpRedir implements Deadlined {
   wheelIndex = 0;
   readonly context: UdpContext;
   private readonly upstreams: Upstreams;
+  private readonly tcpUpstreams: Upstreams;
   private readonly createPackets: () => ClientPacketSession;
   private readonly sessions: AddressTable<UdpSession>;
   private readonly recency = new Recency<UdpSession>();
@@ -55,9 +60,13 @@ export class UdpRedir implements Deadlined {
   readonly queue: DatagramQueue<UdpSession>;
   private sweepDueMs = 0;
 
-  constructor(context: UdpContext, { upstreams, createPackets, maxReplySockets }: UdpRedirParts) {
+  constructor(
+    context: UdpContext,
+    { upstreams, tcpUpstreams, createPackets, maxReplySockets }: UdpRedirParts,
+  ) {
     this.context = context;
     this.upstreams = upstreams;
+    this.tcpUpstreams = tcpUpstreams;
     this.createPackets = createPackets;
     this.sessions = new AddressTable(context.maxSessions);
     this.replies = new ReplySockets(context, maxReplySockets);
@@ -152,8 +161,8 @@ export class UdpRedir implements Deadlined {
   }
 
   private open(bytes: Buffer, at: number, tos: number): UdpSession | undefined {
-    const { counters, log, reactor } = this.context;
-    const server = this.upstreams.order(reactor.nowMs)[0];
+    const { counters, log } = this.context;
+    const server = this.chooseServer();
     if (server === undefined) {
       counters.count('unreachable');
       log.limited('udp-no-server', 'udp: no server address is known yet: datagrams are dropped');
@@ -179,6 +188,14 @@ export class UdpRedir implements Deadlined {
         return undefined;
       }
     }
+  }
+
+  private chooseServer(): Endpoint | undefined {
+    const { nowMs } = this.context.reactor;
+    const order = this.upstreams.order(nowMs);
+    const first = order[0];
+    if (first === undefined || !this.upstreams.isHealthy(first, nowMs)) return first;
+    return order.find((server) => this.tcpUpstreams.isHealthy(server, nowMs)) ?? first;
   }
 
   /** At the cap the session that was silent for longest makes room. */
@@ -287,6 +304,16 @@ export class UdpRedir implements Deadlined {
     if (number === EAGAIN) return;
     session.healthy = false;
     this.failed(session, errnoName(number));
+  }
+
+  /** It goes on sending, and has heard nothing for some time. */
+  onSilence(session: UdpSession): void {
+    const { log, reactor } = this.context;
+    session.healthy = false;
+    if (this.upstreams.silent(session.server, reactor.nowMs))
+      log.error(
+        `udp: server ${session.server}: no answers: wrong password or method, down, or it relays no UDP`,
+      );
   }
 
   private failed(session: UdpSession, reason: string): void {

@@ -17,6 +17,8 @@ import type { UdpRedir } from './udp-redir.js';
 
 /** A server that has said nothing for so long, though asked, may be waiting behind another way out. */
 const silentMs = 3000;
+/** No more than this often is a socket replaced because its sends fail. */
+const reconnectMs = 100;
 
 export class UdpSession implements EventHandler, Used, Sender {
   lastUsedMs = 0;
@@ -41,8 +43,10 @@ export class UdpSession implements EventHandler, Used, Sender {
   lastQueued = -1;
   /** Answered since it was last thought to be down. */
   healthy = false;
-  private answeredMs: number;
-  private checkedMs: number;
+  /** Since when an answer is waited for; -1 while nothing was sent since the last one. */
+  private askedMs = -1;
+  private connectedMs = -Infinity;
+  private allLost = false;
 
   constructor(
     redir: UdpRedir,
@@ -56,8 +60,6 @@ export class UdpSession implements EventHandler, Used, Sender {
     this.server = server;
     this.packets = packets;
     this.tos = tos;
-    this.answeredMs = redir.context.reactor.nowMs;
-    this.checkedMs = this.answeredMs;
   }
 
   setClientName(bytes: Buffer, at: number): void {
@@ -67,6 +69,7 @@ export class UdpSession implements EventHandler, Used, Sender {
   /** @throws {SyscallError} without a descriptor, or without a way to the server. */
   connect(): void {
     const { reactor, socketOptions } = this.redir.context;
+    this.connectedMs = reactor.nowMs;
     this.fd = connectUdp(this.server, { ...socketOptions, tos: this.tos });
     reactor.add(this.fd, this, EPOLLIN);
   }
@@ -77,7 +80,7 @@ export class UdpSession implements EventHandler, Used, Sender {
 
   /** Sends what is queued. Returns how many datagrams were lost; `failure` says why. */
   flush(): number {
-    this.checkRoute();
+    this.checkSilence();
     let lost = this.send();
     if (lost > 0 && this.needsNewSocket() && this.reconnect()) lost = this.send();
     this.firstQueued = this.lastQueued = -1;
@@ -87,35 +90,38 @@ export class UdpSession implements EventHandler, Used, Sender {
   private send(): number {
     const { sends } = this.redir.context.datagrams;
     this.redir.queue.take(this, sends);
+    const count = sends.size;
     const lost = sends.send(this.fd);
     this.failure = sends.failure;
+    this.allLost = lost === count;
     return lost;
   }
 
   /** A socket keeps the source address it was connected with: when this host has lost that, every send fails from then on. */
   private needsNewSocket(): boolean {
-    return this.failure !== EAGAIN && this.failure !== EMSGSIZE && this.failure !== ECONNREFUSED;
+    const { failure } = this;
+    if (!this.allLost || failure === EAGAIN || failure === EMSGSIZE || failure === ECONNREFUSED) return false;
+    return this.redir.context.reactor.nowMs - this.connectedMs >= reconnectMs;
   }
 
   private reconnect(): boolean {
-    const { reactor } = this.redir.context;
-    reactor.forget(this.fd);
-    close(this.fd);
-    this.fd = -1;
+    this.close();
     try {
       this.connect();
       return true;
     } catch (error) {
-      if (error instanceof SyscallError) return false;
+      if (error instanceof SyscallError) return false; // no way at present: the next datagram tries again
       throw error;
     }
   }
 
   /** Where a second uplink has taken over, sends do not fail, but answers do not come: ask for the way anew. */
-  private checkRoute(): void {
+  private checkSilence(): void {
     const { nowMs } = this.redir.context.reactor;
-    if (nowMs - this.answeredMs < silentMs || nowMs - this.checkedMs < silentMs) return;
-    this.checkedMs = nowMs;
+    if (this.askedMs < 0) this.askedMs = nowMs;
+    if (nowMs - this.askedMs < silentMs) return;
+    this.askedMs = nowMs;
+    this.redir.onSilence(this);
     try {
       const { socketOptions } = this.redir.context;
       const probe = connectUdp(this.server, { ...socketOptions, tos: this.tos });
@@ -132,7 +138,7 @@ export class UdpSession implements EventHandler, Used, Sender {
   }
 
   received(count: number): void {
-    this.answeredMs = this.redir.context.reactor.nowMs;
+    this.askedMs = -1;
     if (count >= this.slots) this.slots = Math.min(batchSize, this.slots * 2);
     else if (count * 4 < this.slots) this.slots = Math.max(1, this.slots >> 1);
   }

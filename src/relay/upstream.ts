@@ -13,6 +13,8 @@ interface Server {
   endpoint: Endpoint;
   /** Failures in a row. */
   failures: number;
+  /** UDP sessions in a row that were not answered. */
+  silences: number;
   badUntilMs: number;
 }
 
@@ -26,7 +28,12 @@ export class Upstreams {
     const known = this.servers;
     this.servers = endpoints.map(
       (endpoint) =>
-        known.find((server) => server.endpoint.equals(endpoint)) ?? { endpoint, failures: 0, badUntilMs: 0 },
+        known.find((server) => server.endpoint.equals(endpoint)) ?? {
+          endpoint,
+          failures: 0,
+          silences: 0,
+          badUntilMs: 0,
+        },
     );
   }
 
@@ -51,6 +58,11 @@ export class Upstreams {
     return [...healthy, ...bad].map((server) => server.endpoint);
   }
 
+  isHealthy(endpoint: Endpoint, nowMs: number): boolean {
+    const server = this.find(endpoint);
+    return server !== undefined && server.badUntilMs <= nowMs;
+  }
+
   /** Returns true when this is news: the server was thought healthy until now. */
   failed(endpoint: Endpoint, nowMs: number): boolean {
     const server = this.find(endpoint);
@@ -65,7 +77,18 @@ export class Upstreams {
     const server = this.find(endpoint);
     if (server === undefined) return;
     server.failures = 0;
+    server.silences = 0;
     server.badUntilMs = 0;
+  }
+
+  /**
+   * A UDP session is not answered. Its target may be one that never does, so only several in a row are the server's failure.
+   * Returns true when that is news.
+   */
+  silent(endpoint: Endpoint, nowMs: number): boolean {
+    const server = this.find(endpoint);
+    if (server === undefined || ++server.silences < suspectSilences) return false;
+    return this.failed(endpoint, nowMs);
   }
 
   /** Counts connections that ended without a byte from the server: a server with another key says nothing, ever. */

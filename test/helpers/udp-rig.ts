@@ -38,6 +38,7 @@ export interface Datagram {
 export class UdpRig extends Rig {
   readonly udp: UdpContext;
   readonly upstreams = new Upstreams();
+  readonly tcpUpstreams = new Upstreams();
   private readonly options: UdpRigOptions;
 
   constructor(options: UdpRigOptions = {}) {
@@ -77,8 +78,10 @@ export class UdpRig extends Rig {
     const { backend, method, credentials } = this.context;
     this.upstreams.set(servers);
     const createPackets = createClientPackets(backend, method, credentials);
-    const { upstreams } = this;
-    const redir = new UdpRedir(this.udp, { upstreams, createPackets, maxReplySockets: replySockets });
+    const { upstreams, tcpUpstreams } = this;
+    tcpUpstreams.set(servers);
+    const parts = { upstreams, tcpUpstreams, createPackets, maxReplySockets: replySockets };
+    const redir = new UdpRedir(this.udp, parts);
     const fd = listenUdp(Endpoint.parse('127.0.0.1', 0)!, { transparent: true });
     const endpoint = localEndpoint(fd)!;
     redir.listen(fd, knowsItsPort ? endpoint.port : 1, 0);

@@ -228,6 +228,49 @@ test(
   },
 );
 
+test('new sessions avoid a server that TCP cannot reach, while there is another', { skip }, () => {
+  const rig = new UdpRig();
+  const servers = [rig.packetServer(), rig.packetServer()];
+  const redir = rig.startRedir(servers.map(({ endpoint }) => endpoint));
+  for (const server of servers) server.answersAs = [remote(1)];
+  const clients = Array.from({ length: 6 }, () => rig.peer());
+  rig.tcpUpstreams.failed(servers[0]!.endpoint, rig.reactor.nowMs);
+  rig.run(
+    (function* (): Scenario {
+      for (const client of clients) client.say(redir, 'new');
+      yield () => clients.every((client) => client.got.length === 1);
+      assert.deepEqual(
+        servers.map(({ got }) => got.length),
+        [0, 6],
+      );
+    })(),
+  );
+});
+
+test('a server that answers none of several sessions, though they go on asking, is avoided', { skip }, () => {
+  const rig = new UdpRig();
+  const servers = [rig.packetServer(), rig.packetServer()];
+  const redir = rig.startRedir(servers.map(({ endpoint }) => endpoint));
+  const [mute, other] = servers as [PacketServer, PacketServer];
+  mute.silent = true;
+  other.answersAs = [remote(1)];
+  const clients = Array.from({ length: 6 }, () => rig.peer());
+  rig.run(
+    (function* (): Scenario {
+      for (const client of clients) client.say(redir, 'new');
+      yield () => other.got.length === 3 && mute.got.length === 3;
+      const againMs = performance.now() + 3100;
+      yield () => performance.now() > againMs;
+      for (const client of clients) client.say(redir, 'again');
+      yield () => rig.lines.some((line) => line.includes(`udp: server ${mute.endpoint}: no answers`));
+      const later = Array.from({ length: 4 }, () => rig.peer());
+      for (const client of later) client.say(redir, 'later');
+      yield () => later.every((client) => client.got.length === 1);
+      assert.equal(mute.got.length, 6);
+    })(),
+  );
+});
+
 test('without any server address a datagram is counted, and a later one is served', { skip }, () => {
   const rig = new UdpRig();
   const redir = rig.startRedir([]);
