@@ -343,16 +343,14 @@ export const options: readonly Option[] = [
     argument: 'USER',
     commands: both,
     key: 'user',
-    help: 'user to run as after listening',
-    later: 'dropping privileges',
+    help: 'become USER once listening, keeping CAP_NET_RAW alone',
   },
   {
     short: 'f',
     long: 'pid-file',
     argument: 'FILE',
     commands: both,
-    help: 'run in the background, number in FILE',
-    later: 'running in the background',
+    help: 'serve in the background, process number in FILE',
   },
   {
     long: 'instance',

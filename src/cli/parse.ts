@@ -16,6 +16,8 @@ export interface CommandLine {
   readonly version: boolean;
   readonly check: boolean;
   readonly configFile?: string;
+  /** To serve in the background. */
+  readonly pidFile?: string;
   /** By configuration key. */
   readonly settings: Settings;
 }
@@ -48,11 +50,14 @@ export function parseCommandLine(command: Command, argv: readonly string[]): Com
     if (token.kind === 'positional') throw strayWord(token.index, argv.length);
     given.push(accept(command, known, token.name, token.rawName, token.value));
   }
-  const configFile = given.findLast(({ option }) => option.long === 'config')?.value;
+  const last = (long: string) => given.findLast(({ option }) => option.long === long)?.value;
+  const configFile = last('config');
+  const pidFile = last('pid-file');
   return {
     ...nothing,
     check: asked('check'),
     ...(configFile !== undefined && { configFile }),
+    ...(pidFile !== undefined && { pidFile }),
     settings: collect(given),
   };
 }

@@ -1,5 +1,9 @@
-/** What the commands share, in the order of events: configuration → listeners → workers → servers' names → signals. */
+/**
+ * What the commands share, in the order of events: configuration → listeners → privileges → workers → servers' names →
+ * signals. With `-f` all of it happens in a second process, for whose success the first one waits.
+ */
 import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 import type { Command, Config } from '../config/config.js';
 import {
   applyDescriptorLimit,
@@ -10,12 +14,19 @@ import {
 import { Dns } from '../control/dns.js';
 import { openListeners } from '../control/listeners.js';
 import { markInForce } from '../control/mark.js';
+import { PidFile } from '../control/pid-file.js';
 import { planWorkers } from '../control/plan.js';
+import { Presence } from '../control/presence.js';
+import { checkPrivileges, dropPrivileges } from '../control/privileges.js';
 import { report } from '../control/report.js';
 import { Servers } from '../control/servers.js';
 import { Supervisor } from '../control/supervisor.js';
 import { ConfigError, SyscallError, UsageError } from '../errors.js';
-import { type Logger, openLog } from '../log.js';
+import { Logger, openLog } from '../log.js';
+import { takePassedSockets } from '../systemd/listen-fds.js';
+import { Notifier } from '../systemd/notify.js';
+import { takeWatchdogPeriod } from '../systemd/watchdog.js';
+import { Launcher, startInBackground, takeBackgroundMark } from './background.js';
 import { helpText } from './help.js';
 import { loadConfig } from './load-config.js';
 import { parseCommandLine } from './parse.js';
@@ -30,15 +41,21 @@ export async function run(command: Command): Promise<void> {
   let log = openLog({ ident: command });
   process.on('uncaughtException', (error) => endBroken(log, error));
   try {
-    const { help, version, check } = parseCommandLine(command, process.argv.slice(2));
+    const { help, version, check, pidFile } = parseCommandLine(command, process.argv.slice(2));
     if (help) return print(helpText(command, packageVersion()));
     if (version) return print(`${command} ${packageVersion()}\n`);
+    const launcher = takeBackgroundMark(process.env) ? new Launcher() : undefined;
+    if (pidFile !== undefined && launcher === undefined && !check) return await leaveBehind(log);
+    if (launcher !== undefined) log = openBackgroundLog(command, launcher);
     const config = loadConfig(command, process.argv.slice(2));
-    if (!check) log = openLog({ ident: command, verbose: config.verbose, useSyslog: config.useSyslog });
+    if (launcher !== undefined) log.verbose = config.verbose;
+    else if (!check) log = openLog({ ident: command, verbose: config.verbose, useSyslog: config.useSyslog });
     for (const warning of config.warnings) log.warn(warning);
     if (check)
       return log.info(`the configuration is valid${config.configFile ? `: ${config.configFile}` : ''}`);
+    if (pidFile !== undefined) holdPidFile(resolve(pidFile));
     await serve(config, log);
+    launcher?.ready();
   } catch (error) {
     if (!isRefusal(error)) return endBroken(log, error);
     log.error(error.message);
@@ -47,24 +64,63 @@ export async function run(command: Command): Promise<void> {
   }
 }
 
+/** The process that `-f` starts goes on; this one ends when that one serves, or with its refusal. */
+async function leaveBehind(log: Logger): Promise<void> {
+  if (process.env['LISTEN_PID'] === String(process.pid))
+    throw new UsageError(
+      'option -f: a service manager that passes sockets keeps the process in the foreground',
+    );
+  const status = await startInBackground(log);
+  log.flush();
+  process.exit(status);
+}
+
+/** To the system log, and to the terminal as long as the command there waits. */
+function openBackgroundLog(command: Command, launcher: Launcher): Logger {
+  const syslog = openLog({ ident: command, useSyslog: true, verbose: true });
+  return new Logger((level, text) => {
+    launcher.tell(level, text);
+    syslog.write(level, text);
+  });
+}
+
+function holdPidFile(path: string): void {
+  const file = new PidFile(path);
+  process.on('exit', () => file.remove()); // refused, stopped or broken
+}
+
 async function serve(config: Config, log: Logger): Promise<void> {
-  if (config.nofile !== undefined) applyDescriptorLimit(config.nofile, (text) => log.warn(text));
+  const warn = (text: string): void => log.warn(text);
+  const notifier = Notifier.take(process.env, warn);
+  const watchdogMs = takeWatchdogPeriod(process.env, process.pid);
+  const passed = takePassedSockets(process.env, process.pid);
+  if (config.nofile !== undefined) applyDescriptorLimit(config.nofile, warn);
   const { nameservers, ipv6First, maxDnsQueries } = config;
   const dns = new Dns({ nameservers, ipv6First, maxQueries: maxDnsQueries });
   const mark = markInForce(config, (text) => log.info(text));
-  const listeners = await openListeners(config, mark, dns, (text) => log.warn(text));
-  const budget = shareDescriptors(config, (text) => log.warn(text));
+  const listeners = await openListeners(config, mark, dns, warn, { passed, notifier });
+  const budget = shareDescriptors(config, warn);
+  dropPrivileges(config, mark, warn);
+  checkPrivileges(config, mark);
   const supervisor = new Supervisor(dns, {
     onLog: (level, text) => log.write(level, text),
     onFatal: (error) => endBroken(log, error),
   });
   const plans = planWorkers(config, mark, listeners, budget);
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
-    process.on(signal, () => void end(supervisor, plans, log, signal));
+  const presence = new Presence(notifier, supervisor, log);
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+    process.on(signal, () => {
+      // A service manager means "reload", a terminal that it is gone.
+      if (signal === 'SIGHUP' && notifier.connected) return void presence.reloading(() => reload(log));
+      presence.stopping();
+      void end(supervisor, plans, log, signal);
+    });
+  }
   process.on('SIGUSR1', () => report(plans, log));
   await supervisor.start(plans);
   if (config.command === 'ss-redir') await followServers(config, dns, supervisor, log);
   announce(config, budget, log);
+  presence.ready(watchdogMs);
   // A port of the workers keeps the process alive until a signal comes.
 }
 
@@ -104,6 +160,10 @@ function announce(config: Config, budget: Budget, log: Logger): void {
 
 function bracketed(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
+}
+
+function reload(log: Logger): void {
+  log.warn('SIGHUP: this version cannot reload: nothing is changed, a restart reads the configuration');
 }
 
 async function end(

@@ -49,6 +49,7 @@ export function buildConfig(command: Command, commandLine: Settings, file: FileS
   const tcpTproxy = command === 'ss-redir' && on(settings, 'tcp_tproxy');
   const networkInterface = command === 'ss-server' ? read(settings, 'interface') : undefined;
   const nofile = readNofile(settings, warnings);
+  const user = read(settings, 'user');
 
   const config: Config = {
     command,
@@ -77,6 +78,7 @@ export function buildConfig(command: Command, commandLine: Settings, file: FileS
     noDelay: on(settings, 'no_delay'),
     mptcp: on(settings, 'mptcp'),
     ipv6First: on(settings, 'ipv6_first'),
+    ...(user !== undefined && user !== '' && { user }),
     verbose: on(settings, 'verbose'),
     useSyslog: on(settings, 'use_syslog'),
     tcpIncomingSndbuf: readBuffer(settings, 'tcp_incoming_sndbuf', warnings),

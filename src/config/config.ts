@@ -69,6 +69,8 @@ export interface Config {
   readonly noDelay: boolean;
   readonly mptcp: boolean;
   readonly ipv6First: boolean;
+  /** Whom to become once everything that takes root is done: a name or number. */
+  readonly user?: string;
   readonly verbose: boolean;
   readonly useSyslog: boolean;
 

@@ -176,6 +176,7 @@ const schemas = {
   mptcp: flag,
   ipv6_first: flag,
   use_syslog: flag,
+  user: text,
   verbose: flag,
   tcp_incoming_sndbuf: bytes,
   tcp_incoming_rcvbuf: bytes,
@@ -195,6 +196,7 @@ const texts: ReadonlySet<string> = new Set<Key>([
   'server',
   'local_address',
   'mode',
+  'user',
 ]);
 
 /**
@@ -223,7 +225,6 @@ const laterKeys: ReadonlyMap<string, { readonly feature: string; readonly comman
   ['acl', { feature: 'the access control list', command: 'ss-server' }],
   ['manager_address', { feature: 'reporting to ss-manager', command: 'ss-server' }],
   ['nftables_sets', { feature: 'filling nftables sets', command: 'ss-server' }],
-  ['user', { feature: 'dropping privileges' }],
   ['mtu', { feature: 'the UDP relay' }],
   ['udp_timeout', { feature: 'the UDP relay' }],
   ['udp_max_associations', { feature: 'the UDP relay' }],

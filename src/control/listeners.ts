@@ -4,11 +4,15 @@ import type { Config } from '../config/config.js';
 import { ConfigError, SyscallError, UsageError } from '../errors.js';
 import { close } from '../linux/libc.js';
 import { Endpoint } from '../linux/sockaddr.js';
-import { listenUdp, type UdpListenOptions } from '../linux/datagram.js';
-import { listenTcp, type ListenOptions } from '../linux/socket.js';
+import { adoptUdp, listenUdp, type UdpListenOptions } from '../linux/datagram.js';
+import { adoptTcp, listenTcp, type ListenOptions, localEndpoint } from '../linux/socket.js';
 import type { ListenerPlan } from '../relay/plan.js';
 import type { UdpListenerPlan } from '../relay/udp-plane.js';
+import { type PassedSocket, storeName } from '../systemd/listen-fds.js';
+import type { Notifier } from '../systemd/notify.js';
 import type { Dns } from './dns.js';
+import { PassedSockets, shareOut } from './passed.js';
+import { lacking, lackingMark } from './privileges.js';
 
 /** shadowsocks-libev's queue of unconfirmed Fast Open connections. */
 const fastOpenQueue = 5;
@@ -19,6 +23,9 @@ interface Place {
   tos: number;
   ipv6Only?: boolean;
   mark?: number;
+  /** From the service manager; an empty list where another place's sockets serve this one, too. */
+  passedTcp?: PassedSocket[] | undefined;
+  passedUdp?: PassedSocket[] | undefined;
 }
 
 export interface Listeners {
@@ -28,8 +35,15 @@ export interface Listeners {
   udp: UdpListenerPlan[];
 }
 
+/** What the service manager has passed, and how to tell it what it shall keep for the next start. */
+export interface Manager {
+  passed: readonly PassedSocket[];
+  notifier: Notifier;
+}
+
 /**
- * TCP: one set of listeners a worker. With several workers each has sockets of its own in one SO_REUSEPORT group.
+ * TCP: one set of listeners a worker. With several workers each has sockets of its own in one SO_REUSEPORT group; those of
+ * a socket unit are shared. What is opened here goes into the manager's store, so that a restart refuses nobody.
  *
  * @throws {UsageError} that names address, port and what to do.
  */
@@ -38,44 +52,119 @@ export async function openListeners(
   mark: number,
   dns: Dns,
   warn: (text: string) => void,
+  manager?: Manager,
 ): Promise<Listeners> {
   const places = config.command === 'ss-redir' ? redirPlaces(config) : await serverPlaces(config, dns);
   for (const place of places) place.mark = mark;
   leaveIpv4ToItsOwn(places);
-  return {
+  if (manager !== undefined) await distribute(config, places, manager, warn);
+  const listeners = {
     tcp: config.tcp ? openTcp(config, places, warn) : Array.from({ length: config.workers }, () => []),
-    udp: config.udp ? places.map((place) => openUdp(config, place)) : [],
+    udp: config.udp ? places.flatMap((place) => openUdp(config, place)) : [],
   };
+  if (manager !== undefined) store(listeners, manager);
+  return listeners;
+}
+
+/** Gives each place its passed sockets. What the store has kept for an address of the past must be gone before we bind. */
+async function distribute(
+  config: Config,
+  places: Place[],
+  { passed, notifier }: Manager,
+  warn: (text: string) => void,
+): Promise<void> {
+  const sockets = new PassedSockets(passed);
+  for (const place of places) {
+    const { endpoint, ipv6Only = false } = place;
+    if (config.tcp) place.passedTcp = sockets.take({ kind: 'tcp', endpoint, ipv6Only });
+    if (config.udp) place.passedUdp = sockets.take({ kind: 'udp', endpoint, ipv6Only });
+  }
+  sockets.refuseStrange(config, warn);
+  const stale = sockets.dropStored();
+  for (const name of stale) notifier.remove(name);
+  if (stale.length > 0) await notifier.barrier();
+}
+
+/** The manager knows a socket that it has already, and one that its socket unit made shall not be kept twice. */
+function store({ tcp, udp }: Listeners, { passed, notifier }: Manager): void {
+  const known = new Set(passed.map(({ fd }) => fd));
+  for (const [kind, plans] of [
+    ['tcp', tcp.flat()],
+    ['udp', udp],
+  ] as const) {
+    for (const { fd } of plans) {
+      if (known.has(fd)) continue;
+      notifier.store(fd, storeName(kind, localEndpoint(fd)!));
+    }
+  }
 }
 
 function openTcp(config: Config, places: Place[], warn: (text: string) => void): ListenerPlan[][] {
   const reusePort = config.reusePort || config.workers > 1;
-  if (reusePort && !config.reusePort) for (const place of places) probe(config, place, warn);
-  return Array.from({ length: config.workers }, () =>
-    places.map((place) => ({
-      fd: open(config, place, reusePort, warn),
-      port: place.endpoint.port,
-      tos: place.tos,
-    })),
+  for (const place of places) {
+    if (place.passedTcp !== undefined) adoptListeners(config, place, warn);
+    else if (reusePort && !config.reusePort) probe(config, place, warn);
+  }
+  const perPlace = places.map((place) => openTcpAt(config, place, reusePort, warn));
+  return Array.from({ length: config.workers }, (_, worker) => perPlace.flatMap((sets) => sets[worker]!));
+}
+
+/** The listeners of one place, a set a worker. */
+function openTcpAt(
+  config: Config,
+  place: Place,
+  reusePort: boolean,
+  warn: (text: string) => void,
+): ListenerPlan[][] {
+  const { passedTcp, tos } = place;
+  const { workers } = config;
+  if (passedTcp === undefined) {
+    const { port } = place.endpoint;
+    return Array.from({ length: workers }, () => [{ fd: open(config, place, reusePort, warn), port, tos }]);
+  }
+  if (passedTcp.length === 0) return Array.from({ length: workers }, () => []);
+  const shared = passedTcp.length < workers;
+  return shareOut(passedTcp, workers).map((sockets) =>
+    sockets.map(({ fd, endpoint: { port } }) => ({ fd, port, tos, shared })),
   );
 }
 
-function openUdp(config: Config, { endpoint, tos, ipv6Only = false, mark = 0 }: Place): UdpListenerPlan {
+function adoptListeners(config: Config, place: Place, warn: (text: string) => void): void {
+  for (const { fd, endpoint, ipv6 } of place.passedTcp!) {
+    refused(config, endpoint, 'TCP', () => adoptTcp(fd, ipv6, tcpOptions(config, place)));
+    if (!endpoint.equals(place.endpoint))
+      warn(`listening at ${endpoint}, as the socket unit has it, in the place of ${place.endpoint}`);
+  }
+}
+
+function openUdp(config: Config, place: Place): UdpListenerPlan[] {
+  const { endpoint, tos, passedUdp } = place;
+  if (passedUdp === undefined) {
+    const fd = refused(config, endpoint, 'UDP', () =>
+      listenUdp(endpoint, udpOptions(config, place, endpoint)),
+    );
+    return [{ fd, port: endpoint.port, tos, ipv6: !endpoint.isIpv4 }];
+  }
+  return passedUdp.map(({ fd, endpoint: own, ipv6 }) => {
+    refused(config, own, 'UDP', () => adoptUdp(fd, ipv6, udpOptions(config, place, own)));
+    return { fd, port: own.port, tos, ipv6 };
+  });
+}
+
+function udpOptions(
+  config: Config,
+  { ipv6Only = false, mark = 0 }: Place,
+  endpoint: Endpoint,
+): UdpListenOptions {
   const isRedir = config.command === 'ss-redir';
   const anyAddress = endpoint.host === '::' || endpoint.host === '0.0.0.0';
-  const options: UdpListenOptions = {
+  return {
     transparent: isRedir,
     packetInfo: !isRedir && anyAddress,
     ipv6Only,
     reusePort: config.reusePort,
     mark,
   };
-  try {
-    return { fd: listenUdp(endpoint, options), port: endpoint.port, tos, ipv6: !endpoint.isIpv4 };
-  } catch (error) {
-    if (!(error instanceof SyscallError)) throw error;
-    throw new UsageError(explain(error, endpoint, 'UDP'), { cause: error });
-  }
 }
 
 function redirPlaces(config: Config): Place[] {
@@ -119,42 +208,43 @@ function probe(config: Config, place: Place, warn: (text: string) => void): void
   close(open(config, place, false, warn));
 }
 
-function open(
-  config: Config,
-  { endpoint, ipv6Only = false, mark = 0 }: Place,
-  reusePort: boolean,
-  warn: (text: string) => void,
-): number {
-  const options: ListenOptions = {
+function open(config: Config, place: Place, reusePort: boolean, warn: (text: string) => void): number {
+  const options = { ...tcpOptions(config, place), reusePort };
+  return refused(config, place.endpoint, 'TCP', () => listenTcp(place.endpoint, options, warn));
+}
+
+function tcpOptions(config: Config, { ipv6Only = false, mark = 0 }: Place): ListenOptions {
+  return {
     transparent: config.tcpTproxy,
     ipv6Only,
-    reusePort,
     mptcp: config.command === 'ss-server' && config.mptcp,
     fastOpenQueue: config.command === 'ss-server' && config.fastOpen ? fastOpenQueue : 0,
     mark,
     sendBuffer: config.tcpIncomingSndbuf,
     receiveBuffer: config.tcpIncomingRcvbuf,
   };
+}
+
+/** Runs what listens; a system call that fails refuses the start, with the reason. */
+function refused<T>(config: Config, endpoint: Endpoint, protocol: 'TCP' | 'UDP', listen: () => T): T {
   try {
-    return listenTcp(endpoint, options, warn);
+    return listen();
   } catch (error) {
     if (!(error instanceof SyscallError)) throw error;
-    throw new UsageError(explain(error, endpoint, 'TCP'), { cause: error });
+    throw new UsageError(explain(config, error, endpoint, protocol), { cause: error });
   }
 }
 
-function explain(error: SyscallError, endpoint: Endpoint, protocol: 'TCP' | 'UDP'): string {
+function explain(config: Config, error: SyscallError, endpoint: Endpoint, protocol: 'TCP' | 'UDP'): string {
   const { code, syscall } = error;
   const where = `cannot listen at ${endpoint} (${protocol})`;
   if (code === 'EADDRINUSE') return `${where}: the port is in use by another program`;
   if (code === 'EADDRNOTAVAIL') return `${where}: this host does not have that address`;
   if (code === 'EACCES') return `${where}: ports below 1024 need root or CAP_NET_BIND_SERVICE`;
   if (code === 'EPERM' && syscall.includes('TRANSPARENT')) {
-    const what = protocol === 'UDP' ? 'UDP' : 'TPROXY';
-    return `${what} needs CAP_NET_ADMIN or CAP_NET_RAW (${error.message}): run as root, or grant it in the unit`;
+    const what = protocol === 'UDP' ? 'UDP by TPROXY (IP_TRANSPARENT)' : 'TCP by TPROXY (IP_TRANSPARENT)';
+    return `${lacking(config, what)}; or let a socket unit listen (Transparent=yes)`;
   }
-  if (code === 'EPERM' && syscall.includes('SO_MARK')) {
-    return `marking our own traffic needs CAP_NET_ADMIN or CAP_NET_RAW (${error.message}): run as root, grant it in the unit, or go without by --outbound-fwmark 0`;
-  }
+  if (code === 'EPERM' && syscall.includes('SO_MARK')) return lackingMark(config);
   return `${where}: ${error.message}`;
 }

@@ -42,14 +42,29 @@ export function listenUdp(endpoint: Endpoint, options: UdpListenOptions = {}): n
   return withSocket(ipv6 ? AF_INET6 : AF_INET, (fd) => {
     if (options.reusePort) sockopt.setReusePort(fd);
     if (ipv6) sockopt.setIpv6Only(fd, options.ipv6Only === true);
-    if (options.transparent) sockopt.setTransparent(fd, ipv6);
-    if (options.transparent) sockopt.setReceiveOriginalDestination(fd, ipv6);
-    if (options.packetInfo) sockopt.setReceivePacketInfo(fd, ipv6);
-    if (options.mark) sockopt.setMark(fd, options.mark);
-    sockopt.allowFragments(fd);
-    forceBuffers(fd);
+    applyListenOptions(fd, ipv6, options);
     bindTo(fd, endpoint);
   });
+}
+
+/**
+ * Makes a listener of one that somebody else has made and bound. What it has already is not set again: that may need a
+ * privilege which its maker had and we have not.
+ *
+ * @throws {SyscallError} EPERM for the transparent option and the mark.
+ */
+export function adoptUdp(fd: number, ipv6: boolean, options: UdpListenOptions): void {
+  applyListenOptions(fd, ipv6, options);
+}
+
+function applyListenOptions(fd: number, ipv6: boolean, options: UdpListenOptions): void {
+  const { transparent, packetInfo, mark = 0 } = options;
+  if (transparent && !sockopt.isTransparent(fd, ipv6)) sockopt.setTransparent(fd, ipv6);
+  if (transparent) sockopt.setReceiveOriginalDestination(fd, ipv6);
+  if (packetInfo) sockopt.setReceivePacketInfo(fd, ipv6);
+  if (mark !== 0 && sockopt.markOf(fd) !== mark) sockopt.setMark(fd, mark);
+  sockopt.allowFragments(fd);
+  forceBuffers(fd);
 }
 
 export interface UdpSocketOptions {
@@ -101,6 +116,17 @@ export function openReplySocket(source: Endpoint, mark: number): number {
     sockopt.allowFragments(fd);
     bindTo(fd, source);
   });
+}
+
+/** Whether `openReplySocket` would be allowed: it takes CAP_NET_ADMIN or CAP_NET_RAW. */
+export function mayBeTransparent(): boolean {
+  try {
+    libc.close(withSocket(AF_INET, (fd) => sockopt.setTransparent(fd, false)));
+    return true;
+  } catch (error) {
+    if (error instanceof SyscallError && error.errno === EPERM) return false;
+    throw error;
+  }
 }
 
 /**

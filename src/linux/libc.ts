@@ -20,6 +20,10 @@ export const accept4: (fd: Fd, sockaddr: Address, length: Address, flags: number
 );
 export const shutdown: (fd: Fd, how: number) => number = declare('int shutdown(int fd, int how)');
 export const close: (fd: Fd) => number = declare('int close(int fd)');
+/** Variadic in C; on every Linux that we run on, an int there travels as it would in a prototype. */
+export const fcntl: (fd: Fd, command: number, argument: number) => number = declare(
+  'int fcntl(int fd, int command, int argument)',
+);
 export const getsockname: (fd: Fd, sockaddr: Address, length: Address) => number = declare(
   'int getsockname(int fd, uintptr_t sockaddr, uintptr_t length)',
 );

@@ -60,13 +60,7 @@ export function listenTcp(
     sockopt.setReuseAddress(fd);
     if (options.reusePort) sockopt.setReusePort(fd);
     if (ipv6) sockopt.setIpv6Only(fd, options.ipv6Only === true);
-    if (options.transparent) sockopt.setTransparent(fd, ipv6);
-    if (options.mark) sockopt.setMark(fd, options.mark);
-    if (options.sendBuffer) sockopt.setSendBuffer(fd, options.sendBuffer);
-    if (options.receiveBuffer) sockopt.setReceiveBuffer(fd, options.receiveBuffer);
-    sockopt.setResetOnClose(fd, true);
-    sockopt.setNoDelay(fd, true);
-    sockopt.setKeepAlive(fd);
+    applyListenOptions(fd, ipv6, options);
     if (libc.bind(fd, sockaddr.address, sockaddr.write(endpoint)) !== 0) {
       throw syscallError(`bind(${endpoint})`, errno());
     }
@@ -77,6 +71,28 @@ export function listenTcp(
     libc.close(fd);
     throw error;
   }
+}
+
+/**
+ * Makes a listener of one that somebody else has made and bound. What it has already is not set again: that may need a
+ * privilege which its maker had and we have not.
+ *
+ * @throws {SyscallError} EPERM for the transparent option and the mark.
+ */
+export function adoptTcp(fd: number, ipv6: boolean, options: ListenOptions = {}): void {
+  applyListenOptions(fd, ipv6, options);
+  if (options.fastOpenQueue) sockopt.setFastOpen(fd, options.fastOpenQueue);
+}
+
+function applyListenOptions(fd: number, ipv6: boolean, options: ListenOptions): void {
+  const { transparent, mark = 0, sendBuffer, receiveBuffer } = options;
+  if (transparent && !sockopt.isTransparent(fd, ipv6)) sockopt.setTransparent(fd, ipv6);
+  if (mark !== 0 && sockopt.markOf(fd) !== mark) sockopt.setMark(fd, mark);
+  if (sendBuffer) sockopt.setSendBuffer(fd, sendBuffer);
+  if (receiveBuffer) sockopt.setReceiveBuffer(fd, receiveBuffer);
+  sockopt.setResetOnClose(fd, true);
+  sockopt.setNoDelay(fd, true);
+  sockopt.setKeepAlive(fd);
 }
 
 /** Whether this process may mark its packets: it takes CAP_NET_ADMIN, or since Linux 5.17 CAP_NET_RAW. */

@@ -7,6 +7,7 @@ import { getsockopt, setsockopt } from './libc.js';
 
 const SOL_SOCKET = 1; // include/uapi/asm-generic/socket.h
 const SO_REUSEADDR = 2;
+const SO_TYPE = 3;
 const SO_ERROR = 4;
 const SO_SNDBUF = 7;
 const SO_RCVBUF = 8;
@@ -14,9 +15,11 @@ const SO_KEEPALIVE = 9;
 const SO_LINGER = 13;
 const SO_REUSEPORT = 15;
 const SO_BINDTODEVICE = 25;
+const SO_ACCEPTCONN = 30;
 const SO_SNDBUFFORCE = 32;
 const SO_RCVBUFFORCE = 33;
 const SO_MARK = 36;
+const SO_DOMAIN = 39;
 
 export const SOL_IP = 0; // include/linux/socket.h
 const IP_TOS = 1; // include/uapi/linux/in.h
@@ -66,6 +69,20 @@ function getInteger(fd: number, level: number, option: number, name: string): nu
   return value.bytes.readInt32LE(0);
 }
 
+/** SOCK_STREAM or SOCK_DGRAM. */
+export function socketType(fd: number): number {
+  return getInteger(fd, SOL_SOCKET, SO_TYPE, 'SOL_SOCKET, SO_TYPE');
+}
+
+/** AF_INET or AF_INET6 (Linux 2.6.32). */
+export function socketDomain(fd: number): number {
+  return getInteger(fd, SOL_SOCKET, SO_DOMAIN, 'SOL_SOCKET, SO_DOMAIN');
+}
+
+export function isListening(fd: number): boolean {
+  return getInteger(fd, SOL_SOCKET, SO_ACCEPTCONN, 'SOL_SOCKET, SO_ACCEPTCONN') !== 0;
+}
+
 export function setReuseAddress(fd: number): void {
   setInteger(fd, SOL_SOCKET, SO_REUSEADDR, 'SOL_SOCKET, SO_REUSEADDR', 1);
 }
@@ -106,6 +123,11 @@ export function forceReceiveBuffer(fd: number, bytes: number): void {
  */
 export function setMark(fd: number, mark: number): void {
   setInteger(fd, SOL_SOCKET, SO_MARK, 'SOL_SOCKET, SO_MARK', mark | 0);
+}
+
+/** The mark that the socket has, 0 for none. Asking needs no privilege. */
+export function markOf(fd: number): number {
+  return getInteger(fd, SOL_SOCKET, SO_MARK, 'SOL_SOCKET, SO_MARK') >>> 0;
 }
 
 /** Sends through this interface only; its name has 1 to 15 bytes. */
@@ -171,6 +193,16 @@ export function setFreeBind(fd: number): void {
 
 export function setIpv6Only(fd: number, only: boolean): void {
   setInteger(fd, SOL_IPV6, IPV6_V6ONLY, 'SOL_IPV6, IPV6_V6ONLY', only ? 1 : 0);
+}
+
+export function isIpv6Only(fd: number): boolean {
+  return getInteger(fd, SOL_IPV6, IPV6_V6ONLY, 'SOL_IPV6, IPV6_V6ONLY') !== 0;
+}
+
+/** Whether `setTransparent` has been done, perhaps by another. Asking needs no privilege. */
+export function isTransparent(fd: number, ipv6: boolean): boolean {
+  if (ipv6) return getInteger(fd, SOL_IPV6, IPV6_TRANSPARENT, 'SOL_IPV6, IPV6_TRANSPARENT') !== 0;
+  return getInteger(fd, SOL_IP, IP_TRANSPARENT, 'SOL_IP, IP_TRANSPARENT') !== 0;
 }
 
 /**

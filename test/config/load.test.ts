@@ -249,7 +249,6 @@ const refused: [name: string, content: Content, message: RegExp][] = [
   ],
   ['gateway', { ...good, gateway: {} }, /key "gateway": .*not in this version/],
   ['plugin', { ...good, plugin: 'v2ray-plugin' }, /key "plugin": .*not in this version/],
-  ['user', { ...good, user: 'nobody' }, /key "user": .*not in this version/],
   ['mtu', { ...good, mtu: 1492 }, /key "mtu": the UDP relay is not in this version/],
   ['udp_timeout', { ...good, udp_timeout: 60 }, /key "udp_timeout": the UDP relay is not in this version/],
   [
