@@ -216,6 +216,11 @@ const maxSegmentedSize = 65_000;
 /** A segment must fit into the MTU, of which an Ethernet with IPv4 is the usual one. */
 const maxSegmentSize = 1472;
 
+export interface SendOptions {
+  /** Runs as one segmented message. Default true. */
+  segmented?: boolean;
+}
+
 /**
  * Sends datagrams through one socket: `add` them, then `send`. Runs of equal size to one destination go as one segmented
  * message (UDP_SEGMENT, Linux 4.18), the rest many in a call.
@@ -236,10 +241,11 @@ export class SendBatch {
   private readonly segmentedWords = words(this.segmented);
   private control = withoutSource;
   private count = 0;
-  private canSegment = true;
+  private canSegment: boolean;
 
-  constructor(capacity: number) {
+  constructor(capacity: number, { segmented = true }: SendOptions = {}) {
     this.capacity = capacity;
+    this.canSegment = segmented;
     this.headers = Block.allocate(capacity * messageWords * 4);
     this.headerWords = words(this.headers);
     this.vectors = Block.allocate(capacity * vectorWords * 4);
