@@ -18,6 +18,7 @@ export const testTools: readonly Tool[] = [
   ['ss-server', 'shadowsocks-libev'],
   ['ss-redir', 'shadowsocks-libev'],
   ['ss-local', 'shadowsocks-libev'],
+  ['ss-tunnel', 'shadowsocks-libev'],
 ];
 
 export const benchTools: readonly Tool[] = [...testTools, ['iperf3', 'iperf3']];
