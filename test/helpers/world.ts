@@ -1,13 +1,12 @@
 // What an end-to-end test stands on: three namespaces with the real rules in the gateway, an agent in the client and one
-// in the internet, and ss-redir, ss-server and ss-local, ours or Debian's, with their configuration files.
+// in the internet, and between them the programs under test, ours or a peer's (peers.ts), with their configuration files.
 //
 //   client agent -> gateway: nft -> ss-redir -> internet: ss-server -> origin agent
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import {
   addresses,
   createTestbed,
@@ -19,9 +18,21 @@ import {
 import { readUsage, type Service } from '../../src/demo/service.js';
 import { Agent } from './agents.js';
 import { findCommand } from './packages.js';
+import {
+  clientRuns,
+  commandLine,
+  portsOf,
+  serverRun,
+  type ClientKind,
+  type Config,
+  type Kind,
+  type PeerKind,
+  type Run,
+  type Tunnel,
+} from './peers.js';
 import { loadRules, unloadRules, type Mode } from './rules.js';
 
-export type Kind = 'ours' | 'debian';
+export { commandLine, type Config, type Kind, type PeerKind } from './peers.js';
 export type { Mode } from './rules.js';
 export type Family = 'ipv4' | 'ipv6';
 
@@ -41,6 +52,7 @@ export const password = 'correct horse';
 export const serverPort = 8388;
 export const redirPort = 1234;
 export const localPort = 1080;
+export const tunnelPort = 1081;
 
 /** The origin's ports, one a behaviour of helpers/agent.ts. */
 export const originPorts = {
@@ -53,6 +65,7 @@ export const originPorts = {
   stopped: 9007,
   manual: 9008,
   manual2: 9010,
+  udpEcho: 9011,
   closed: 9099, // nobody listens
 } as const;
 
@@ -62,9 +75,6 @@ export function whySkipped(): string | false {
   if (reason !== undefined) return reason;
   return findCommand('ss-server') ? false : 'needs shadowsocks-libev';
 }
-
-/** Keys of libev's JSON configuration. */
-export type Config = Record<string, unknown>;
 
 export interface StartOptions {
   config?: Config;
@@ -123,40 +133,46 @@ export class World {
     await this.origin.listen({ port: manual2, behaviour: 'manual' });
   }
 
-  startServer(kind: Kind, options: StartOptions = {}): Promise<Service> {
+  startServer(kind: PeerKind, options: StartOptions = {}): Promise<Service> {
     const config = { server: '0.0.0.0', server_port: serverPort, ...common, ...options.config };
-    return this.#start('ss-server', kind, options.netns ?? this.bed.internet, { ...options, config });
+    return this.#start(serverRun(kind, config, options.node), this.bed.internet, options);
   }
 
   /** Starts ss-redir and, for its port, the gateway's rules. */
   async startRedir(kind: Kind, mode: Mode, options: StartOptions = {}): Promise<Service> {
     const config = { ...clientCommon, local_address: '::', local_port: redirPort, ...options.config };
     const args = mode === 'tproxy' ? ['-T', ...(options.args ?? [])] : options.args;
-    const service = await this.#start('ss-redir', kind, this.bed.gateway, {
-      ...options,
-      config,
-      ...(args && { args }),
-    });
-    await loadRules(this.bed.gateway, mode, Number(config.local_port));
+    const command = commandLine('ss-redir', kind, options.node);
+    const port = Number(config.local_port);
+    const run = { label: `${kind} ss-redir`, command, config, ...portsOf(config, port) };
+    const service = await this.#start(run, this.bed.gateway, { ...options, ...(args && { args }) });
+    await loadRules(this.bed.gateway, mode, port);
     return service;
   }
 
   /** ss-local in the gateway. */
-  startLocal(kind: Kind, options: StartOptions = {}): Promise<Service> {
+  startLocal(kind: 'debian', options: StartOptions = {}): Promise<Service> {
     const config = { ...clientCommon, local_address: '0.0.0.0', local_port: localPort, ...options.config };
-    return this.#start('ss-local', kind, this.bed.gateway, { ...options, config });
+    const command = commandLine('ss-local', kind, options.node);
+    const run = { label: `${kind} ss-local`, command, config, ...portsOf(config, config.local_port) };
+    return this.#start(run, this.bed.gateway, options);
   }
 
-  async #start(program: Program, kind: Kind, netns: Netns, options: StartOptions): Promise<Service> {
-    const { config = {}, args = [], prefix = [], env = {}, waitForListen = true, node } = options;
-    const file = options.file ?? this.writeConfig(config);
-    const run = [...prefix, ...commandLine(program, kind, node)];
-    const [command, ...words] = [...run, '-c', file, ...args];
-    const port = Number(program === 'ss-server' ? config['server_port'] : config['local_port']);
+  /** The peer's own client in the gateway: SOCKS5 for TCP on `localPort`, and for UDP a tunnel on `tunnelPort`. */
+  async startClient(kind: ClientKind, target: Tunnel['target'], options: StartOptions = {}): Promise<void> {
+    const config = { ...clientCommon, local_address: '::', local_port: localPort, ...options.config };
+    const runs = clientRuns(kind, config, { port: tunnelPort, target });
+    for (const run of runs) await this.#start(run, this.bed.gateway, options);
+  }
+
+  async #start(run: Run, where: Netns, options: StartOptions): Promise<Service> {
+    const { args = [], prefix = [], env = {}, waitForListen = true, netns = where } = options;
+    const file = options.file ?? this.writeConfig(run.config);
+    const [command, ...words] = [...prefix, ...run.command, '-c', file, ...args];
     const service = await netns.start(command!, words, {
       env: { SS_REDIR_CHECKED: this.#checked ? '1' : '', ...env },
-      label: `${kind} ${program}`,
-      ...(waitForListen && { listen: port }),
+      label: run.label,
+      ...(waitForListen && run.tcpPort !== undefined && { listen: run.tcpPort }),
     });
     this.#services.add(service);
     void service.exited.then(({ code, signal }) => {
@@ -164,7 +180,15 @@ export class World {
       if (!expected)
         console.log(`${service.label} ended (${signal ?? code}):\n${service.output.slice(-2000)}`);
     });
+    if (waitForListen && run.udpPort !== undefined) await this.#untilBound(service, netns, run.udpPort);
     return service;
+  }
+
+  /** Some programs listen by TCP before they have their UDP socket, and some have nothing else. */
+  async #untilBound(service: Service, netns: Netns, port: number): Promise<void> {
+    const isBound = () => boundUdpPorts(service.pid, netns).has(port) || !service.running;
+    const settled = (await this.settles(isBound, 5000)) && service.running;
+    assert.ok(settled, `${service.label} has no UDP socket on port ${port}: ${service.output.trim()}`);
   }
 
   writeConfig(config: Config | string): string {
@@ -234,19 +258,20 @@ export class World {
   }
 }
 
-type Program = 'ss-redir' | 'ss-server' | 'ss-local';
-
 const common = { password, method: 'aes-256-gcm', timeout: 60, mode: 'tcp_only' };
 const clientCommon = { ...common, server: addresses.internet.ipv4, server_port: serverPort };
 
-/**
- * SS_REDIR_TEST_OURS=debian puts Debian's programs in the place of ours. That is how the tests themselves are tested:
- * those on which libev is known to be wrong must then fail.
- */
-export function commandLine(program: Program, kind: Kind, node = process.execPath): string[] {
-  const standIn = process.env['SS_REDIR_TEST_OURS'] === 'debian';
-  if (kind === 'debian' || standIn) return [findCommand(program) ?? program];
-  return [node, fileURLToPath(new URL(`../../src/bin/${program}.js`, import.meta.url))];
+/** Of all programs in the namespace, once `pid` is in it: between fork and exec, `ip netns exec` is still outside. */
+function boundUdpPorts(pid: number, { name }: Netns): Set<number> {
+  const lines = ['udp', 'udp6'].flatMap((table) => {
+    try {
+      const inside = readlinkSync(`/proc/${pid}/ns/net`) === `net:[${statSync(`/run/netns/${name}`).ino}]`;
+      return inside ? readFileSync(`/proc/${pid}/net/${table}`, 'utf8').split('\n').slice(1) : [];
+    } catch {
+      return []; // it has ended, or the kernel has no IPv6
+    }
+  });
+  return new Set(lines.map((line) => parseInt(/^\s*\d+: [0-9A-F]+:([0-9A-F]{4})/.exec(line)?.[1] ?? '', 16)));
 }
 
 /** CPU seconds, user and system, of all threads of `pid`, that `work` took. Resolution 10 ms. */
