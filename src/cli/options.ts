@@ -12,6 +12,8 @@ export interface Option {
   readonly commands: readonly Command[];
   /** Of the configuration file. */
   readonly key?: string;
+  /** Of a switch that stands for a value of its key other than true. */
+  readonly sets?: string;
   /** The default as --help says it. */
   readonly fallback?: string;
   readonly help: string;
@@ -264,6 +266,48 @@ export const options: readonly Option[] = [
     help: 'receive buffer the other way',
   },
 
+  // UDP
+  {
+    short: 'u',
+    long: 'tcp-and-udp',
+    commands: both,
+    key: 'mode',
+    sets: 'tcp_and_udp',
+    help: 'relay UDP as well',
+  },
+  {
+    short: 'U',
+    long: 'udp-only',
+    commands: both,
+    key: 'mode',
+    sets: 'udp_only',
+    help: 'relay UDP and no TCP',
+  },
+  {
+    long: 'udp-timeout',
+    argument: 'SECONDS',
+    commands: both,
+    key: 'udp_timeout',
+    fallback: '300',
+    help: 'of a silent UDP association; at least 60, or 65 with 2022 methods',
+  },
+  {
+    long: 'udp-max-associations',
+    argument: 'NUMBER',
+    commands: both,
+    key: 'udp_max_associations',
+    fallback: '3/8 of the descriptors',
+    help: 'at a time; the one silent for longest makes room',
+  },
+  {
+    long: 'mtu',
+    argument: 'BYTES',
+    commands: both,
+    key: 'mtu',
+    fallback: 'off',
+    help: 'tell of packets that this MTU makes fragments of; all are relayed',
+  },
+
   // The command itself
   { short: 'v', long: 'verbose', commands: both, key: 'verbose', help: 'a line for each connection' },
   { long: 'check', commands: both, help: 'check configuration and command line, start nothing' },
@@ -271,32 +315,6 @@ export const options: readonly Option[] = [
   { short: 'V', long: 'version', commands: both, help: 'name and version' },
 
   // Known, and not in this version
-  { short: 'u', long: 'tcp-and-udp', commands: both, help: 'UDP as well', later: 'the UDP relay' },
-  { short: 'U', long: 'udp-only', commands: both, help: 'UDP and no TCP', later: 'the UDP relay' },
-  {
-    long: 'mtu',
-    argument: 'BYTES',
-    commands: both,
-    key: 'mtu',
-    help: 'MTU of the way to the server',
-    later: 'the UDP relay',
-  },
-  {
-    long: 'udp-timeout',
-    argument: 'SECONDS',
-    commands: both,
-    key: 'udp_timeout',
-    help: 'for a quiet UDP session',
-    later: 'the UDP relay',
-  },
-  {
-    long: 'udp-max-associations',
-    argument: 'NUMBER',
-    commands: both,
-    key: 'udp_max_associations',
-    help: 'UDP sessions at a time',
-    later: 'the UDP relay',
-  },
   {
     long: 'plugin',
     argument: 'NAME',

@@ -127,7 +127,7 @@ function collect(given: readonly Given[]): Settings {
   for (const { option, name, value } of given) {
     if (option.key === undefined) continue;
     if (option.repeat !== true || value === undefined) {
-      settings.set(option.key, Setting.fromOption(name, value ?? true));
+      settings.set(option.key, Setting.fromOption(name, value ?? option.sets ?? true));
       continue;
     }
     const list = lists.get(option.key) ?? [];

@@ -1,8 +1,10 @@
 /** From what file and command line say to the one frozen Config. */
 import { availableParallelism } from 'node:os';
 import { isIPv4, isIPv6 } from 'node:net';
-import { masterKeyFromBase64 } from '../crypto/keys.js';
-import { defaultMethodName, explainUnknownMethod, findMethod } from '../crypto/methods.js';
+import type { Credentials, User } from '../crypto/credentials.js';
+import { parsePsk, parsePskChain } from '../crypto/keys-2022.js';
+import { masterKeyFromBase64, masterKeyFromPassword } from '../crypto/keys.js';
+import { defaultMethodName, explainUnknownMethod, findMethod, methods } from '../crypto/methods.js';
 import type { Method } from '../crypto/methods.js';
 import { ConfigError, UsageError } from '../errors.js';
 import { oneLine, quote } from '../text.js';
@@ -14,6 +16,7 @@ import {
   defaultUdpTimeoutSeconds,
   defaultWorkers,
   minimumIdleTimeoutSeconds,
+  minimumUdpTimeoutSeconds,
   smallestBuffer,
   smallestNofile,
 } from './config.js';
@@ -21,7 +24,7 @@ import type { Command, Config, ServerAddress } from './config.js';
 import { nearestName } from './nearest.js';
 import { knownKeys, read, refuseLaterKeys, warnOfUnusedKeys } from './schema.js';
 import type { Key } from './schema.js';
-import type { Settings } from './setting.js';
+import type { Setting, Settings } from './setting.js';
 
 /** A configuration file that has been read, or nothing. */
 export interface FileSettings {
@@ -40,7 +43,6 @@ export function buildConfig(command: Command, commandLine: Settings, file: FileS
   refuseLaterKeys(command, settings);
   refuseMissing(command, settings, file.path, warnings);
   warnings.push(...warnOfUnusedKeys(command, settings));
-  checkMode(settings, warnings);
 
   const servers = readServers(command, settings, warnings);
   const localPort = command === 'ss-redir' ? read(settings, 'local_port')! : 0;
@@ -50,8 +52,10 @@ export function buildConfig(command: Command, commandLine: Settings, file: FileS
   const networkInterface = command === 'ss-server' ? read(settings, 'interface') : undefined;
   const nofile = readNofile(settings, warnings);
   const user = read(settings, 'user');
+  const udpMaxAssociations = read(settings, 'udp_max_associations');
+  const credentials = readCredentials(command, settings, method, warnings);
 
-  const config: Config = {
+  const config = {
     command,
     ...(file.path !== undefined && { configFile: file.path }),
     servers,
@@ -69,9 +73,10 @@ export function buildConfig(command: Command, commandLine: Settings, file: FileS
     maxDnsQueries: read(settings, 'max_dns_queries') ?? defaultMaxDnsQueries,
     outboundFwmark: read(settings, 'outbound_fwmark') ?? defaultOutboundFwmark,
     ...(nofile !== undefined && { nofile }),
-    tcp: read(settings, 'mode') !== 'udp_only',
-    udp: (read(settings, 'mode') ?? 'tcp_only') !== 'tcp_only',
-    udpTimeoutSeconds: defaultUdpTimeoutSeconds,
+    ...readMode(settings),
+    udpTimeoutSeconds: readUdpTimeout(settings, method, warnings),
+    ...(udpMaxAssociations !== undefined && { udpMaxAssociations }),
+    mtu: read(settings, 'mtu') ?? 0,
     tcpTproxy,
     fastOpen: on(settings, 'fast_open'),
     reusePort: on(settings, 'reuse_port'),
@@ -86,9 +91,8 @@ export function buildConfig(command: Command, commandLine: Settings, file: FileS
     tcpOutgoingSndbuf: readBuffer(settings, 'tcp_outgoing_sndbuf', warnings),
     tcpOutgoingRcvbuf: readBuffer(settings, 'tcp_outgoing_rcvbuf', warnings),
     warnings,
-  };
-  hideSecrets(config, readSecrets(settings, method, warnings));
-  return freeze(config);
+  } satisfies Omit<Config, 'credentials'>;
+  return freeze(withHidden(config, credentials));
 }
 
 function unknownKeys(settings: Settings): string[] {
@@ -144,14 +148,20 @@ function refuseMissing(
   throw new ConfigError(`${oneLine(path)}: ${message}`);
 }
 
-/** @throws {ConfigError} for udp_only: serving no TCP is all of it, and serving TCP would be against the file. */
-function checkMode(settings: Settings, warnings: string[]): void {
-  const mode = read(settings, 'mode');
-  const setting = settings.get('mode');
-  if (mode === undefined || mode === 'tcp_only' || setting === undefined) return;
-  if (mode === 'udp_only')
-    throw setting.refuse('the UDP relay is not in this version, and "udp_only" leaves nothing else');
-  warnings.push(`${setting.origin}: the UDP relay is not in this version; going on with TCP only`);
+/** As in shadowsocks-libev, -u and -U are a mode each, and win over the file's. */
+function readMode(settings: Settings): Pick<Config, 'tcp' | 'udp'> {
+  const mode = read(settings, 'mode') ?? 'tcp_only';
+  return { tcp: mode !== 'udp_only', udp: mode !== 'tcp_only' };
+}
+
+function readUdpTimeout(settings: Settings, { name, edition }: Method, warnings: string[]): number {
+  const seconds = read(settings, 'udp_timeout') ?? defaultUdpTimeoutSeconds;
+  const least = minimumUdpTimeoutSeconds[edition];
+  if (seconds >= least) return seconds;
+  warnings.push(
+    `${settings.get('udp_timeout')!.origin}: ${seconds} is below ${least}, the least with ${name}: it is ${least}`,
+  );
+  return least;
 }
 
 function readServers(command: Command, settings: Settings, warnings: string[]): ServerAddress[] {
@@ -261,12 +271,12 @@ function on(settings: Settings, key: Key): boolean {
   return read(settings, key) === true;
 }
 
-interface Secrets {
-  readonly password?: string;
-  readonly key?: Uint8Array;
-}
-
-function readSecrets(settings: Settings, method: Method, warnings: string[]): Secrets {
+function readCredentials(
+  command: Command,
+  settings: Settings,
+  method: Method,
+  warnings: string[],
+): Credentials {
   for (const name of ['password', 'key'] as const) {
     const setting = settings.get(name);
     if (setting?.fromCommandLine === true) {
@@ -275,21 +285,76 @@ function readSecrets(settings: Settings, method: Method, warnings: string[]): Se
       );
     }
   }
+  const users = command === 'ss-server' ? readUsers(settings, method) : [];
+  const keyText = read(settings, 'key');
   const password = read(settings, 'password');
-  const key = read(settings, 'key');
-  if (key !== undefined) {
-    if (password !== undefined) warnings.push('both a password and a key are given; the key counts');
-    return { key: decodeKey(settings, key, method, warnings) };
+  if (keyText !== undefined && password !== undefined)
+    warnings.push('both a password and a key are given; the key counts');
+  if (method.edition === '2022') {
+    const name = keyText === undefined ? 'password' : 'key';
+    const chain = explained(settings.get(name)!, () => parsePskChain((keyText ?? password)!, method));
+    if (command === 'ss-server' && chain.identityKeys.length > 0)
+      throw settings
+        .get(name)!
+        .refuse('"iPSK:uPSK" is for clients: a server has its own key here, and "users"');
+    refuseSameKeys(settings, [{ name: 'the server', key: chain.key }, ...users]);
+    return { ...chain, users };
   }
-  if (password === undefined) return {};
-  const { origin, fromCommandLine } = settings.get('password')!;
+  if (keyText !== undefined) return onlyKey(decodeKey(settings, keyText, method, warnings));
+  return onlyKey(masterKeyFromPassword(checkPassword(settings, password!, warnings), method.keySize));
+}
+
+function onlyKey(key: Uint8Array): Credentials {
+  return { key, identityKeys: [], users: [] };
+}
+
+function readUsers(settings: Settings, method: Method): User[] {
+  const users = read(settings, 'users') ?? [];
+  const setting = settings.get('users')!;
+  if (users.length === 0) return [];
+  if (!method.hasIdentityHeaders) {
+    const with_ = methods.filter(({ hasIdentityHeaders }) => hasIdentityHeaders).map(({ name }) => name);
+    throw setting.refuse(`${method.name} cannot tell users apart; these can: ${with_.join(', ')}`);
+  }
+  const names = new Set<string>();
+  return users.map(({ name, password }) => {
+    if (names.has(name)) throw setting.refuse(`the name ${quote(name)} is there twice`);
+    names.add(name);
+    return { name, key: explained(setting, () => parsePsk(password, method), `user ${quote(name)}: `) };
+  });
+}
+
+/** Who has the same key as another is that other. */
+function refuseSameKeys(settings: Settings, holders: readonly User[]): void {
+  const known = new Map<string, string>();
+  for (const { name, key } of holders) {
+    const text = Buffer.from(key).toString('hex');
+    const other = known.get(text);
+    if (other !== undefined)
+      throw settings.get('users')!.refuse(`${quote(name)} has the same key as ${quote(other)}`);
+    known.set(text, name);
+  }
+}
+
+/** Puts where a key stands before what is wrong with it. */
+function explained<T>(setting: Setting, parse: () => T, whose = ''): T {
+  try {
+    return parse();
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    throw setting.refuse(whose + error.message);
+  }
+}
+
+function checkPassword(settings: Settings, password: string, warnings: string[]): string {
+  const setting = settings.get('password')!;
   // Node has put U+FFFD for bytes that are no UTF-8: the key would silently be another one than with shadowsocks-libev.
-  if (fromCommandLine && password.includes('\ufffd')) {
-    throw settings.get('password')!.refuse('expected UTF-8, got other bytes');
+  if (setting.fromCommandLine && password.includes('\ufffd')) {
+    throw setting.refuse('expected UTF-8, got other bytes');
   }
   // shadowsocks-libev runs with it, so we do; but whoever knows the address can use such a server.
-  if (password === '') warnings.push(`${origin}: the password is empty, so it protects nothing`);
-  return { password };
+  if (password === '') warnings.push(`${setting.origin}: the password is empty, so it protects nothing`);
+  return password;
 }
 
 function decodeKey(
@@ -310,11 +375,12 @@ function decodeKey(
   }
 }
 
-/** Getters that are not enumerable: util.inspect (even with showHidden), JSON, spread and structuredClone pass them by. */
-function hideSecrets(config: Config, secrets: Secrets): void {
-  for (const name of ['password', 'key'] as const) {
-    Object.defineProperty(config, name, { enumerable: false, get: () => secrets[name] });
-  }
+/** A getter that is not enumerable: util.inspect (even with showHidden), JSON, spread and structuredClone pass it by. */
+function withHidden(config: Omit<Config, 'credentials'>, credentials: Credentials): Config {
+  return Object.defineProperty(config, 'credentials', {
+    enumerable: false,
+    get: () => credentials,
+  }) as Config;
 }
 
 function freeze(config: Config): Config {

@@ -1,5 +1,7 @@
 /** What a command runs with, once file, command line and defaults have been put together and checked. */
 
+import type { Credentials } from '../crypto/credentials.js';
+
 export type Command = 'ss-redir' | 'ss-server';
 
 export interface ServerAddress {
@@ -38,13 +40,8 @@ export interface Config {
   readonly interface?: string;
 
   readonly method: string;
-  /**
-   * One of the two is there. Neither is enumerable, so that printing, serialising, spreading or cloning a Config never
-   * carries a secret: read them by name.
-   */
-  readonly password?: string;
-  /** The master key itself, decoded from `--key`; wins over a password. */
-  readonly key?: Uint8Array;
+  /** Not enumerable, so that printing, serialising, spreading or cloning a Config never carries a secret: read it by name. */
+  readonly credentials: Credentials;
 
   readonly timeoutSeconds: number;
   readonly idleTimeoutSeconds: number;
@@ -62,6 +59,8 @@ export interface Config {
   readonly udpTimeoutSeconds: number;
   /** Absent: as many as the descriptor limit leaves room for. */
   readonly udpMaxAssociations?: number;
+  /** Of the way to the server, or to the clients: datagrams that do not fit are told of, and go in fragments. 0: not asked. */
+  readonly mtu: number;
 
   readonly tcpTproxy: boolean;
   readonly fastOpen: boolean;
@@ -91,7 +90,10 @@ export const smallestNofile = 1024;
 // Ours.
 /** At least this long before a quiet connection is closed that is open in both directions. */
 export const minimumIdleTimeoutSeconds = 86_400;
+/** Of shadowsocks-rust and shadowsocks-go. libev's is `timeout`, at least 10. */
 export const defaultUdpTimeoutSeconds = 300;
+/** A NAT mapping that goes sooner breaks voice and games (RFC 4787 wants 2 minutes); 2022 sessions must stay 60 s (SIP022). */
+export const minimumUdpTimeoutSeconds = { aead: 60, '2022': 65 } as const;
 export const defaultWorkers = 1;
 /** The own-traffic bit of the rules. */
 export const defaultOutboundFwmark = 0x0200_0000;

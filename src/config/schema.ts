@@ -145,6 +145,18 @@ const password = v.pipe(
   ),
 );
 
+/** Users of the 2022 edition, as shadowsocks-rust has them: their keys are looked at where the method is known. */
+const users = v.array(
+  v.looseObject(
+    {
+      name: v.pipe(v.string('a name in a string'), v.regex(/^[^\s\p{Cc}]+$/u, 'a name without blanks')),
+      password: v.string('a key in a string'),
+    },
+    'an object of name and password',
+  ),
+  'an array of users',
+);
+
 const expectedWorkers = 'a number from 1 to 256, or "auto"';
 const modes = ['tcp_only', 'tcp_and_udp', 'udp_only'] as const;
 
@@ -164,6 +176,10 @@ const schemas = {
   nameserver: nameservers,
   dscp,
   mode: v.picklist(modes, modes.map((mode) => `"${mode}"`).join(', ')),
+  udp_timeout: seconds,
+  udp_max_associations: integer(1, 1_000_000, 'a number from 1 to 1000000'),
+  mtu: integer(0, 65_535, 'a number of bytes from 0 to 65535'),
+  users,
   nofile: integer(0, largest, 'a number of descriptors'),
   workers: v.message(v.union([v.literal('auto'), integer(1, 256, expectedWorkers)]), expectedWorkers),
   max_connections: integer(1, 1_000_000, 'a number from 1 to 1000000'),
@@ -187,7 +203,7 @@ const schemas = {
 export type Key = keyof typeof schemas;
 type Values = { [K in Key]: v.InferOutput<(typeof schemas)[K]> };
 
-const secrets: ReadonlySet<string> = new Set<Key>(['password', 'key']);
+const secrets: ReadonlySet<string> = new Set<Key>(['password', 'key', 'users']);
 /** Texts that shadowsocks-libev also takes as an integer; the others know numbers themselves or take none. */
 const texts: ReadonlySet<string> = new Set<Key>([
   'password',
@@ -225,9 +241,6 @@ const laterKeys: ReadonlyMap<string, { readonly feature: string; readonly comman
   ['acl', { feature: 'the access control list', command: 'ss-server' }],
   ['manager_address', { feature: 'reporting to ss-manager', command: 'ss-server' }],
   ['nftables_sets', { feature: 'filling nftables sets', command: 'ss-server' }],
-  ['mtu', { feature: 'the UDP relay' }],
-  ['udp_timeout', { feature: 'the UDP relay' }],
-  ['udp_max_associations', { feature: 'the UDP relay' }],
   ['servers', { feature: 'a list of servers with their own settings ("server" takes a list of addresses)' }],
   ['gateway', { feature: 'setting up the rules' }],
   ['password_file', { feature: 'reading the password from another file' }],

@@ -1,8 +1,5 @@
 /** Config -> what each worker is told at its start. */
 import type { Config } from '../config/config.js';
-import type { Credentials } from '../crypto/credentials.js';
-import { parsePskChain } from '../crypto/keys-2022.js';
-import { masterKeyFromPassword } from '../crypto/keys.js';
 import { findMethod, type Method } from '../crypto/methods.js';
 import { randomBytes } from '../crypto/random.js';
 import { createSaltMemory } from '../crypto/replay.js';
@@ -25,7 +22,7 @@ export function planWorkers(
   budget: Budget,
 ): Omit<Plan, 'control'>[] {
   const method = findMethod(config.method)!;
-  const credentials = credentialsOf(config, method);
+  const { credentials } = config;
   const salts = config.command === 'ss-server' ? createSalts(method) : undefined;
   const udp = config.udp ? planUdp(config, listeners, budget) : undefined;
   return listeners.tcp.map((own, index) => ({
@@ -61,17 +58,11 @@ function planUdp(config: Config, listeners: Listeners, budget: Budget): UdpPlan 
     listeners: listeners.udp,
     timeoutMs: config.udpTimeoutSeconds * 1000,
     maxSessions: budget.maxSessions,
+    mtu: config.mtu,
     maxReplySockets: budget.maxReplySockets,
     counters: createUdpCounters(),
     salts: config.command === 'ss-server' ? createSaltMemory(randomBytes(8)) : undefined,
   };
-}
-
-function credentialsOf(config: Config, method: Method): Credentials {
-  const { key, password } = config;
-  if (method.edition === '2022') return { ...parsePskChain(password!, method), users: [] };
-  const masterKey = key?.subarray(0, method.keySize) ?? masterKeyFromPassword(password!, method.keySize);
-  return { key: masterKey, identityKeys: [], users: [] };
 }
 
 function createSalts(method: Method): ServerSalts {

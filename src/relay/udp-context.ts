@@ -7,6 +7,7 @@ import { getpagesize, madvise } from '../linux/libc.js';
 import { Block } from '../linux/memory.js';
 import { ReceiveBatch, type ReceiveOptions, SendBatch } from '../linux/messages.js';
 import type { UdpSocketOptions } from '../linux/datagram.js';
+import type { Endpoint } from '../linux/sockaddr.js';
 import type { UdpCounters } from './udp-counters.js';
 import type { WorkerLog } from './worker-log.js';
 
@@ -19,6 +20,22 @@ export interface UdpContext {
   /** A session is forgotten when it was silent in both directions for so long. */
   timeoutMs: number;
   maxSessions: number;
+  /** Of the way that packets take; 0 to be silent about it. */
+  mtu: number;
+}
+
+/** IP and UDP header. */
+const ipv4Headers = 28;
+const ipv6Headers = 48;
+
+/** Tells, where the admin has asked for it, that a packet goes in fragments: many a firewall drops those. */
+export function noteSize({ mtu, log }: UdpContext, size: number, to: Endpoint): void {
+  const whole = size + (to.isIpv4 ? ipv4Headers : ipv6Headers);
+  if (whole <= mtu) return;
+  log.limited(
+    'udp-mtu',
+    `udp: a packet of ${whole} bytes to ${to} goes in fragments: the MTU is ${mtu} (--mtu)`,
+  );
 }
 
 /** Datagrams received and sent in one go: more than 64 gained nothing (measured). */

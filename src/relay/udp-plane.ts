@@ -29,6 +29,7 @@ export interface UdpPlan {
   listeners: readonly UdpListenerPlan[];
   timeoutMs: number;
   maxSessions: number;
+  mtu: number;
   /** ss-redir. */
   maxReplySockets: number;
   /** createUdpCounters(). */
@@ -90,5 +91,6 @@ function createContext(plan: UdpPlan, { reactor, log, socketOptions }: UdpParts)
     socketOptions,
     timeoutMs: plan.timeoutMs,
     maxSessions: plan.maxSessions,
+    mtu: plan.mtu,
   };
 }

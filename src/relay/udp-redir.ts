@@ -25,7 +25,7 @@ import { Recency } from './recency.js';
 import { endpointAt, ReplySockets } from './reply-sockets.js';
 import type { Upstreams } from './upstream.js';
 import { sockaddrPort, socksSize, writeSockaddr, writeSocksBefore } from './udp-address.js';
-import { batchSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
+import { batchSize, noteSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
 import { UdpSession } from './udp-session.js';
 
 /** How many full batches one event may move before the other sockets get their turn. */
@@ -117,6 +117,7 @@ export class UdpRedir implements Deadlined {
     const from = writeSocksBefore(plain.controlBytes, target, block.bytes, payload);
     const { sealer } = session.packets;
     sealer.seal(block, from, payload + plain.lengthOf(slot));
+    if (this.context.mtu > 0) noteSize(this.context, sealer.end - sealer.start, session.server);
     this.queue.put(session, slot, sealer.start, sealer.end, 0);
   }
 

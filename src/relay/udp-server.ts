@@ -23,7 +23,7 @@ import type { Names } from './names.js';
 import { Recency } from './recency.js';
 import { endpointAt } from './reply-sockets.js';
 import { sockaddrPort, socksSize, writeSockaddr, writeSocksBefore } from './udp-address.js';
-import { batchSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
+import { batchSize, noteSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
 import type { UserCounters } from './user-counters.js';
 import { UdpNames } from './udp-names.js';
 import { type UdpOutlet, UdpServerSession } from './udp-server-session.js';
@@ -276,6 +276,7 @@ export class UdpServer implements Deadlined {
       const from = writeSocksBefore(this.plain.names.bytes, this.plain.nameAt(slot), block.bytes, payload);
       sealer.seal(block, from, payload + this.plain.lengthOf(slot));
       const size = sealer.end - sealer.start;
+      if (this.context.mtu > 0) noteSize(this.context, size, endpointAt(client.bytes, 0));
       sends.add(block.at(sealer.start, size), size, client.address, clientSize);
       bytes += this.plain.lengthOf(slot);
     }

@@ -9,6 +9,7 @@ import { parseCommandLine } from '../../src/cli/parse.js';
 import type { Command, Config } from '../../src/config/config.js';
 import { knownKeys, refuseLaterKeys } from '../../src/config/schema.js';
 import { Setting } from '../../src/config/setting.js';
+import { masterKeyFromPassword } from '../../src/crypto/keys.js';
 import { UsageError } from '../../src/errors.js';
 
 const secret = 'correct-horse-42';
@@ -39,6 +40,7 @@ test('the command line alone is enough, and everything of it arrives', () => {
   const { warnings, ...config } = load(
     ...words('-T -6 -v -t 60 -n 4096 -m aes-128-gcm --fast-open --reuse-port --no-delay --mptcp --workers 2'),
     ...words('--idle-timeout=5 --outbound-fwmark 0x10 --max-connections 9 --max-dns-queries 8'),
+    ...words('-u --udp-timeout 77 --udp-max-associations 6 --mtu 1400 -a nobody'),
     ...words('--tcp-incoming-sndbuf 20001 --tcp-incoming-rcvbuf 20002'),
     ...words('--tcp-outgoing-sndbuf 20003 --tcp-outgoing-rcvbuf 20004'),
   );
@@ -57,6 +59,12 @@ test('the command line alone is enough, and everything of it arrives', () => {
     maxDnsQueries: 8,
     outboundFwmark: 16,
     nofile: 4096,
+    tcp: true,
+    udp: true,
+    udpTimeoutSeconds: 77,
+    udpMaxAssociations: 6,
+    mtu: 1400,
+    user: 'nobody',
     tcpTproxy: true,
     fastOpen: true,
     reusePort: true,
@@ -119,9 +127,10 @@ for (const [spelling, argv] of [
 
 for (const password of ['-x', '--server', '--', '-', '', ' ', 'a=b', '=x', '-k']) {
   test(`the argument of -k is taken as it is: ${JSON.stringify(password)}`, () => {
-    assert.equal(load('-k', password).password, password);
-    assert.equal(load('--password', password).password, password);
-    assert.equal(load(`--password=${password}`).password, password);
+    const key = masterKeyFromPassword(password, 32);
+    assert.deepEqual(load('-k', password).credentials.key, key);
+    assert.deepEqual(load('--password', password).credentials.key, key);
+    assert.deepEqual(load(`--password=${password}`).credentials.key, key);
   });
 }
 

@@ -9,6 +9,7 @@ import { inspect } from 'node:util';
 import { loadConfig } from '../../src/cli/load-config.js';
 import type { Command, Config } from '../../src/config/config.js';
 import { findDefaultFile } from '../../src/config/load.js';
+import { masterKeyFromPassword } from '../../src/crypto/keys.js';
 import { ConfigError, UsageError } from '../../src/errors.js';
 
 const directory = mkdtempSync(join(tmpdir(), 'config-'));
@@ -44,6 +45,11 @@ function loadWith(
   return load({ ...good, ...change }, command, args);
 }
 
+/** What the default method makes of a password. */
+function passwordKey(password: string): Uint8Array {
+  return masterKeyFromPassword(password, 32);
+}
+
 /** The one line that a file is refused with. */
 function refusal(attempt: () => unknown, kind: typeof ConfigError | typeof UsageError = ConfigError): string {
   let caught: unknown;
@@ -61,7 +67,12 @@ function refusal(attempt: () => unknown, kind: typeof ConfigError | typeof Usage
 // What libev accepts, we accept, and understand alike.
 
 const accepted: [name: string, content: Content, check: (config: Config) => unknown, expected: unknown][] = [
-  ['a trailing comma in an object', `${JSON.stringify(good).slice(0, -1)},}`, (c) => c.password, secret],
+  [
+    'a trailing comma in an object',
+    `${JSON.stringify(good).slice(0, -1)},}`,
+    (c) => c.credentials.key,
+    passwordKey(secret),
+  ],
   [
     'a trailing comma in an array',
     JSON.stringify({ ...good, server: ['a.example'] }).replace(']', ',]'),
@@ -80,9 +91,14 @@ const accepted: [name: string, content: Content, check: (config: Config) => unkn
     (c) => c.servers,
     [{ host: 'a.example', port: 8001 }],
   ],
-  ['a byte order mark', `\ufeff${JSON.stringify(good)}`, (c) => c.password, secret],
-  ['CRLF line ends', JSON.stringify(good, null, 2).replaceAll('\n', '\r\n'), (c) => c.password, secret],
-  ['unknown keys', { ...good, obfs: 'plain' }, (c) => c.password, secret],
+  ['a byte order mark', `\ufeff${JSON.stringify(good)}`, (c) => c.credentials.key, passwordKey(secret)],
+  [
+    'CRLF line ends',
+    JSON.stringify(good, null, 2).replaceAll('\n', '\r\n'),
+    (c) => c.credentials.key,
+    passwordKey(secret),
+  ],
+  ['unknown keys', { ...good, obfs: 'plain' }, (c) => c.credentials.key, passwordKey(secret)],
   [
     'a key twice: the last one wins',
     `{"server_port":1,${JSON.stringify(good).slice(1)}`,
@@ -92,14 +108,19 @@ const accepted: [name: string, content: Content, check: (config: Config) => unkn
   ['local_address null', { ...good, local_address: null }, (c) => c.localAddress, '127.0.0.1'],
   ['no method', good, (c) => c.method, 'chacha20-ietf-poly1305'],
   ['method null', { ...good, method: null }, (c) => c.method, 'chacha20-ietf-poly1305'],
-  ['a password as a number', { ...good, password: 12345678 }, (c) => c.password, '12345678'],
+  [
+    'a password as a number',
+    { ...good, password: 12345678 },
+    (c) => c.credentials.key,
+    passwordKey('12345678'),
+  ],
   [
     'a password as a 64-bit number',
     JSON.stringify(good).replace(`"${secret}"`, '1234567890123456789'),
-    (c) => c.password,
-    '1234567890123456789',
+    (c) => c.credentials.key,
+    passwordKey('1234567890123456789'),
   ],
-  ['an empty password', { ...good, password: '' }, (c) => c.password, ''],
+  ['an empty password', { ...good, password: '' }, (c) => c.credentials.key, passwordKey('')],
   ['a timeout in a string', { ...good, timeout: '60' }, (c) => c.timeoutSeconds, 60],
   ['no timeout', good, (c) => [c.timeoutSeconds, c.idleTimeoutSeconds], [redirTimeout, 86_400]],
   ['an empty plugin', { ...good, plugin: '', plugin_opts: 'x' }, (c) => c.servers.length, 1],
@@ -125,14 +146,14 @@ const accepted: [name: string, content: Content, check: (config: Config) => unkn
   [
     'comments of both kinds',
     `// one\n{ /* two */ ${JSON.stringify(good).slice(1)} // three`,
-    (c) => c.password,
-    secret,
+    (c) => c.credentials.key,
+    passwordKey(secret),
   ],
   [
     'what looks like a comment in a string',
     { ...good, password: 'pass//word a#b /*x*/' },
-    (c) => c.password,
-    'pass//word a#b /*x*/',
+    (c) => c.credentials.key,
+    passwordKey('pass//word a#b /*x*/'),
   ],
   ['a method in capitals', { ...good, method: 'AES-256-GCM' }, (c) => c.method, 'aes-256-gcm'],
   ['a method with spaces around', { ...good, method: ' aes-256-gcm' }, (c) => c.method, 'aes-256-gcm'],
@@ -228,7 +249,12 @@ const refused: [name: string, content: Content, message: RegExp][] = [
   ],
   ['a mode in capitals', { ...good, mode: 'TCP_AND_UDP' }, /key "mode": expected .* got "TCP_AND_UDP"$/],
   ['mode true', { ...good, mode: true }, /key "mode": expected .* got true$/],
-  ['mode udp_only', { ...good, mode: 'udp_only' }, /key "mode": the UDP relay is not in this version/],
+  [
+    'mode in capitals',
+    { ...good, mode: 'TCP_AND_UDP' },
+    /key "mode": expected "tcp_only", "tcp_and_udp", "udp_only", got "TCP_AND_UDP"$/,
+  ],
+  ['mode true', { ...good, mode: true }, /key "mode": expected "tcp_only".* got true$/],
   [
     'an unknown method',
     { ...good, method: 'chacha20-poly1305' },
@@ -249,8 +275,13 @@ const refused: [name: string, content: Content, message: RegExp][] = [
   ],
   ['gateway', { ...good, gateway: {} }, /key "gateway": .*not in this version/],
   ['plugin', { ...good, plugin: 'v2ray-plugin' }, /key "plugin": .*not in this version/],
-  ['mtu', { ...good, mtu: 1492 }, /key "mtu": the UDP relay is not in this version/],
-  ['udp_timeout', { ...good, udp_timeout: 60 }, /key "udp_timeout": the UDP relay is not in this version/],
+  ['mtu', { ...good, mtu: 70_000 }, /key "mtu": expected a number of bytes from 0 to 65535, got 70000$/],
+  ['udp_timeout', { ...good, udp_timeout: 0 }, /key "udp_timeout": expected a whole number of seconds/],
+  [
+    'udp_max_associations',
+    { ...good, udp_max_associations: 0 },
+    /key "udp_max_associations": expected a number from 1 to 1000000, got 0$/,
+  ],
   [
     'a key that is too short',
     { ...good, key: 'c2hvcnQ=' },
@@ -531,8 +562,9 @@ for (const [name, json, expected] of [
   ['a negative number', '-7', '-7'],
 ] as const) {
   test(`a password with ${name} is the text that was written`, () => {
-    assert.equal(load(JSON.stringify(good).replace(`"${secret}"`, json)).password, expected);
-    assert.equal(loadWith({}, 'ss-redir', ['-k', expected]).password, expected);
+    const key = passwordKey(expected);
+    assert.deepEqual(load(JSON.stringify(good).replace(`"${secret}"`, json)).credentials.key, key);
+    assert.deepEqual(loadWith({}, 'ss-redir', ['-k', expected]).credentials.key, key);
   });
 }
 
@@ -568,7 +600,7 @@ test('a password or key on the command line is used, beats both in the file, and
   const key = Buffer.alloc(32, 7).toString('base64');
   for (const option of ['-k', '--password']) {
     const config = loadWith({ key }, 'ss-redir', [option, `-${secret}`]);
-    assert.deepEqual([config.password, config.key], [`-${secret}`, undefined]);
+    assert.deepEqual(config.credentials.key, passwordKey(`-${secret}`));
     assert.match(
       config.warnings.join('\n'),
       new RegExp(`option ${option}: everybody on this host can read it`),
@@ -576,7 +608,7 @@ test('a password or key on the command line is used, beats both in the file, and
     assert.ok(!config.warnings.join('\n').includes(secret));
   }
   const config = loadWith({}, 'ss-redir', ['--key', key]);
-  assert.deepEqual([config.password, config.key], [undefined, new Uint8Array(32).fill(7)]);
+  assert.deepEqual(config.credentials.key, new Uint8Array(32).fill(7));
   assert.ok(!inspect(config.warnings).includes(key));
 });
 
@@ -589,7 +621,7 @@ test('a key wins over a password and takes both base64 alphabets, padded or not'
   const bytes = Buffer.alloc(32, 0xfb);
   for (const key of [bytes.toString('base64'), bytes.toString('base64url')]) {
     const config = loadWith({ key });
-    assert.deepEqual([config.password, Buffer.from(config.key!)], [undefined, bytes]);
+    assert.deepEqual(Buffer.from(config.credentials.key), bytes);
     assert.match(config.warnings.join('\n'), /the key counts/);
   }
 });
@@ -604,7 +636,7 @@ test('a key is as long as the method wants it', () => {
     ['aes-192-gcm', 24],
     ['aes-256-gcm', 32],
   ] as const) {
-    assert.equal(loadWith({ method, key: keyOf(size) }).key?.length, size);
+    assert.equal(loadWith({ method, key: keyOf(size) }).credentials.key.length, size);
     const message = refusal(() => loadWith({ method, key: keyOf(size - 1) }));
     assert.match(
       message,
@@ -626,7 +658,8 @@ test('neither password nor key shows when a Config is printed, serialised, copie
     ].join('\n');
     assert.ok(!shown.includes(secret) && !shown.includes(key.toString('base64')), shown);
     assert.ok(!shown.includes('97, 97') && !shown.includes('61 61'), shown);
-    assert.ok(config.password === secret || config.key?.length === 32);
+    const hex = Buffer.from(config.credentials.key).toString('hex');
+    assert.ok(!shown.includes(hex.slice(0, 16)) && hex.length === 64);
   }
 });
 
@@ -650,7 +683,11 @@ test('every key arrives in the Config', () => {
     outbound_fwmark: '0xff',
     nofile: 4096,
     nameserver: '8.8.8.8, 1.1.1.1:5353 [2001:db8::1]:53',
-    mode: 'tcp_only',
+    mode: 'tcp_and_udp',
+    udp_timeout: 90,
+    udp_max_associations: 500,
+    mtu: 1400,
+    user: 'nobody',
     tcp_incoming_sndbuf: 16_383,
     tcp_incoming_rcvbuf: 20_000,
     tcp_outgoing_sndbuf: 30_000,
@@ -683,6 +720,12 @@ test('every key arrives in the Config', () => {
       maxDnsQueries: 7,
       outboundFwmark: 255,
       nofile: 4096,
+      tcp: true,
+      udp: true,
+      udpTimeoutSeconds: 90,
+      udpMaxAssociations: 500,
+      mtu: 1400,
+      user: 'nobody',
       tcpTproxy: true,
       fastOpen: true,
       reusePort: true,
@@ -719,6 +762,10 @@ test('the defaults', () => {
       maxConnections: 8192,
       maxDnsQueries: 512,
       outboundFwmark: 0x0200_0000,
+      tcp: true,
+      udp: false,
+      udpTimeoutSeconds: 300,
+      mtu: 0,
       tcpTproxy: false,
       fastOpen: false,
       reusePort: false,
@@ -817,7 +864,7 @@ test('a buffer below 16,383 and a nofile up to 1,024 are ignored, as by libev, w
   assert.deepEqual(loadWith({ nofile: 0, tcp_incoming_sndbuf: 0 }).warnings, []);
 });
 
-test("Debian's own configuration starts both commands: UDP in the file only warns", () => {
+test("Debian's own configuration starts both commands, with UDP", () => {
   const debian = {
     server: ['::1', '127.0.0.1'],
     mode: 'tcp_and_udp',
@@ -830,10 +877,143 @@ test("Debian's own configuration starts both commands: UDP in the file only warn
   for (const command of ['ss-redir', 'ss-server'] as const) {
     const config = load(debian, command);
     assert.equal(config.servers.length, 2);
-    assert.match(
-      config.warnings.join('\n'),
-      /key "mode": the UDP relay is not in this version; going on with TCP only/,
+    assert.deepEqual([config.tcp, config.udp], [true, true]);
+    assert.doesNotMatch(config.warnings.join('\n'), /mode/);
+  }
+});
+
+// UDP
+
+for (const [mode, args, tcp, udp] of [
+  [undefined, [], true, false],
+  ['tcp_only', [], true, false],
+  ['tcp_and_udp', [], true, true],
+  ['udp_only', [], false, true],
+  ['udp_only', ['-u'], true, true],
+  ['tcp_only', ['-U'], false, true],
+  ['tcp_and_udp', ['-U'], false, true],
+  [undefined, ['-u'], true, true],
+  [undefined, ['-u', '-U'], false, true],
+] as const) {
+  test(`mode ${mode} in the file and ${args.join(' ') || 'nothing'} on the command line`, () => {
+    const config = loadWith(mode === undefined ? {} : { mode }, 'ss-redir', args);
+    assert.deepEqual([config.tcp, config.udp], [tcp, udp]);
+  });
+}
+
+test('a UDP timeout below the least is raised, with a warning; without one it is 300 s, whatever `timeout` is', () => {
+  assert.equal(loadWith({ timeout: 10 }).udpTimeoutSeconds, 300);
+  assert.equal(loadWith({ udp_timeout: 60 }).udpTimeoutSeconds, 60);
+  const aead = loadWith({ udp_timeout: 59 });
+  assert.equal(aead.udpTimeoutSeconds, 60);
+  assert.match(aead.warnings.join(), /key "udp_timeout": 59 is below 60, .*: it is 60/);
+  const edition2022 = loadWith({ udp_timeout: 60, method: methodOf(32), password: keyOf(32) });
+  assert.equal(edition2022.udpTimeoutSeconds, 65);
+  assert.equal(loadWith({}, 'ss-redir', ['--udp-timeout', '100']).udpTimeoutSeconds, 100);
+});
+
+test('UDP associations are as many as asked for, or left to the descriptors', () => {
+  assert.equal(loadWith({}).udpMaxAssociations, undefined);
+  assert.equal(loadWith({ udp_max_associations: 100 }).udpMaxAssociations, 100);
+  assert.equal(loadWith({}, 'ss-server', ['--udp-max-associations', '7']).udpMaxAssociations, 7);
+  assert.equal(loadWith({ mtu: 1492 }).mtu, 1492);
+});
+
+// Keys of the 2022 edition
+
+function methodOf(size: number): string {
+  return size === 16 ? '2022-blake3-aes-128-gcm' : '2022-blake3-aes-256-gcm';
+}
+
+for (const size of [16, 32]) {
+  const method = methodOf(size);
+  const key = Buffer.alloc(size, 0xfb);
+  const standard = key.toString('base64');
+
+  test(`${method}: its key is base64 of ${size} bytes, padded or not, as password or key`, () => {
+    for (const text of [standard, standard.replace(/=+$/, ''), `${standard}\n`, ` ${standard}`]) {
+      for (const setting of [{ password: text }, { password: undefined, key: text }]) {
+        const { credentials } = loadWith({ method, ...setting });
+        assert.deepEqual(Buffer.from(credentials.key), key);
+        assert.deepEqual(credentials.identityKeys, []);
+      }
+    }
+  });
+
+  for (const [name, text, got] of [
+    ['the URL-safe alphabet', key.toString('base64url'), 'URL-safe alphabet'],
+    ['hexadecimal', Buffer.alloc(size, 0x5a).toString('hex'), `${size} bytes in hexadecimal`],
+    [
+      `${size} characters`,
+      'correct-horse-battery-staple-word'.slice(0, size),
+      'perhaps a password|not base64',
+    ],
+    ['one byte too many', Buffer.alloc(size + 1, 0xfb).toString('base64'), `${size + 1} bytes`],
+    ['one byte too few', Buffer.alloc(size - 1, 0xfb).toString('base64'), `${size - 1} bytes`],
+    ['nothing', '', 'nothing'],
+  ] as const) {
+    test(`${method}: ${name} is refused with what is wanted, what came, and how to make a key`, () => {
+      for (const command of ['ss-redir', 'ss-server'] as const) {
+        const message = refusal(() => loadWith({ method, password: text }, command));
+        assert.match(message, new RegExp(`key "password": ${method} wants a key of exactly ${size} bytes`));
+        assert.match(message, new RegExp(got));
+        assert.match(message, new RegExp(`openssl rand -base64 ${size}$`));
+        assert.ok(text === '' || !message.includes(text));
+      }
+    });
+  }
+
+  test(`${method}: iPSK:uPSK is a client's, and refused by name in a server`, () => {
+    const other = keyOf(size);
+    const { credentials } = loadWith({ method, password: `${standard}:${other}` });
+    assert.deepEqual(Buffer.from(credentials.key).toString('base64'), other);
+    assert.deepEqual(
+      credentials.identityKeys.map((each) => Buffer.from(each)),
+      [key],
     );
+    const message = refusal(() => loadWith({ method, password: `${standard}:${other}` }, 'ss-server'));
+    assert.match(message, /key "password": "iPSK:uPSK" is for clients/);
+  });
+
+  test(`${method}: users have a name and a key of their own each`, () => {
+    const users = [1, 2].map((fill) => ({
+      name: `user${fill}`,
+      password: Buffer.alloc(size, fill + 1).toString('base64'),
+    }));
+    const server = { method, password: standard };
+    const { credentials } = loadWith({ ...server, users }, 'ss-server');
+    assert.deepEqual(
+      credentials.users.map(({ name, key: userKey }) => [name, userKey[0]]),
+      [
+        ['user1', 2],
+        ['user2', 3],
+      ],
+    );
+    for (const [wrong, message] of [
+      [[users[0], users[0]], /key "users": the name "user1" is there twice/],
+      [[users[0], { ...users[1], password: users[0]!.password }], /"user2" has the same key as "user1"/],
+      [[{ ...users[0], password: standard }], /"user1" has the same key as "the server"/],
+      [[{ name: 'x', password: secret }], /key "users": user "x": .*exactly/],
+      [[{ name: 'x', password: 7 }], /key "users": item 1: expected a key in a string/],
+      [['x'], /key "users": item 1: expected an object of name and password/],
+      ['x', /key "users": expected an array of users/],
+    ] as const) {
+      assert.match(
+        refusal(() => loadWith({ ...server, users: wrong }, 'ss-server')),
+        message,
+      );
+    }
+  });
+}
+
+test('methods without identity headers refuse iPSK:uPSK and users by name', () => {
+  const method = '2022-blake3-chacha20-poly1305';
+  const chain = refusal(() => loadWith({ method, password: `${keyOf(32)}:${keyOf(32)}` }));
+  assert.match(chain, /2022-blake3-chacha20-poly1305 has no identity headers/);
+  const users = [{ name: 'x', password: keyOf(32) }];
+  for (const change of [{ method, password: keyOf(32) }, { method: 'aes-256-gcm' }]) {
+    const message = refusal(() => loadWith({ ...change, users }, 'ss-server'));
+    assert.match(message, /key "users": .* cannot tell users apart; these can: 2022-blake3-aes-128-gcm/);
   }
 });
 

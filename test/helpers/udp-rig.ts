@@ -26,6 +26,7 @@ import { Rig, type RigOptions } from './relay-rig.js';
 export interface UdpRigOptions extends RigOptions {
   timeoutMs?: number;
   maxSessions?: number;
+  mtu?: number;
   /** 2022: how many the server's codec remembers. */
   remembered?: number;
 }
@@ -52,6 +53,7 @@ export class UdpRig extends Rig {
       socketOptions: { mark: 0, tos: 0 },
       timeoutMs: options.timeoutMs ?? 60_000,
       maxSessions: options.maxSessions ?? 100,
+      mtu: options.mtu ?? 0,
     };
   }
 
