@@ -6,14 +6,15 @@
 // few every quarter of a millisecond. It sleeps in between, and looks for echoes seldom and takes many at a time: it must cost
 // little, for it shares the processors with what is measured. Orders come, and results go, by Node's IPC channel.
 import { performance } from 'node:perf_hooks';
+import { setPriority } from 'node:os';
 import { argv } from 'node:process';
 import { connectUdp, openUdp } from '../../src/linux/datagram.js';
 import { Epoll, EPOLL_CTL_ADD, EPOLLIN } from '../../src/linux/epoll.js';
 import { Block } from '../../src/linux/memory.js';
 import { ReceiveBatch, SendBatch } from '../../src/linux/messages.js';
 import { Endpoint, SockaddrBlock } from '../../src/linux/sockaddr.js';
+import { endpointOf, loadPriority } from './udp-load.js';
 import { pause } from './pause.js';
-import { endpointOf } from './udp-endpoint.js';
 
 const tickMs = 0.25;
 /** A late tick makes up for it, but in no larger bursts than this many times what is due. */
@@ -170,6 +171,7 @@ function nameOf(remote: Endpoint): { address: number; size: number } {
   return { size: sockaddr.write(remote), address: sockaddr.address };
 }
 
+setPriority(loadPriority);
 const [flows, size, ...remotes] = argv.slice(2);
 const blaster = new Blaster(Number(flows), Number(size), remotes.map(endpointOf));
 process.on('message', (blast: Blast) => process.send!(blaster.run(blast)));

@@ -3,12 +3,13 @@
 //   node udp-echo.js HOST:PORT...
 //
 // It pauses after each turn, so that datagrams gather and a call moves many: it shares the processors with what is measured.
+import { setPriority } from 'node:os';
 import { argv } from 'node:process';
 import { listenUdp } from '../../src/linux/datagram.js';
 import { Epoll, EPOLL_CTL_ADD, EPOLLIN } from '../../src/linux/epoll.js';
 import { Block } from '../../src/linux/memory.js';
 import { ReceiveBatch, SendBatch } from '../../src/linux/messages.js';
-import { endpointOf } from './udp-endpoint.js';
+import { endpointOf, loadPriority } from './udp-load.js';
 import { pause } from './pause.js';
 
 const pauseMs = 0.2;
@@ -21,6 +22,7 @@ const receives = new ReceiveBatch(memory, slotSize, 0, 0, { names: true, control
 const sends = new SendBatch(slots, { segmented: false });
 const sockaddrInSize = 16;
 
+setPriority(loadPriority);
 const listeners = argv.slice(2).map((text) => listenUdp(endpointOf(text)));
 const epoll = new Epoll(listeners.length);
 for (const fd of listeners) epoll.control(EPOLL_CTL_ADD, fd, EPOLLIN, 0);

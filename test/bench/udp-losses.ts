@@ -23,10 +23,12 @@ export function lostInSockets(pid: number): number {
 /** The same for the sockets bound to one of these ports. */
 export function lostAtPorts(pid: number, ports: ReadonlySet<number>): number {
   let sum = 0;
-  for (const line of readLines(`/proc/${pid}/net/udp`).slice(1)) {
-    const fields = line.trim().split(/\s+/);
-    const port = parseInt(fields[1]?.split(':')[1] ?? '', 16);
-    if (ports.has(port)) sum += Number(fields.at(-1)); // `drops` is the last column
+  for (const table of ['udp', 'udp6']) {
+    for (const line of readLines(`/proc/${pid}/net/${table}`).slice(1)) {
+      const fields = line.trim().split(/\s+/);
+      const port = parseInt(fields[1]?.split(':')[1] ?? '', 16);
+      if (ports.has(port)) sum += Number(fields.at(-1)); // `drops` is the last column
+    }
   }
   return sum;
 }

@@ -8,6 +8,7 @@
 // which the load's own sockets lost some, or the client offered less than it should, says little about ss-redir.
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { internetAddresses } from '../../src/demo/netns.js';
@@ -38,6 +39,9 @@ export interface UdpOptions extends Shared {
 const places = ['gateway', 'client', 'server', 'echo', 'queues', 'elsewhere'] as const;
 type Place = (typeof places)[number];
 
+const workers = ['redir', 'server', 'client', 'echo', 'others'] as const;
+type Worker = (typeof workers)[number];
+
 interface Figures {
   sentPerSecond: number;
   echoes: number;
@@ -45,10 +49,12 @@ interface Figures {
   userMicros: number;
   systemMicros: number;
   echoesPerCpuSecond: number;
+  /** CPU of ss-redir for each datagram that it took, in either direction, whether or not its echo came back. */
+  microsPerDatagram: number;
   /** Datagrams, of the round. */
   lost: Record<Place, number>;
-  /** Processors in use while datagrams were sent. */
-  load: { redir: number; server: number; client: number; echo: number };
+  /** Processors in use. `others` had no part in it: where they are many, the round says little. */
+  load: Record<Worker, number>;
 }
 
 interface Ratio {
@@ -183,6 +189,8 @@ class Range {
     const inInternet = lostInSockets(this.server.pid);
     const echo = lostAtPorts(this.echo.pid, ports);
     return {
+      seconds: performance.now() / 1000,
+      machine: machineCpuSeconds(),
       redir: redir.usage(),
       server: cpuOf(this.server),
       echo: cpuOf(this.echo),
@@ -197,7 +205,10 @@ class Range {
   }
 }
 
+/** CPU and wall clock in seconds, datagrams. */
 interface Reading {
+  seconds: number;
+  machine: number;
   redir: { userSeconds: number; systemSeconds: number };
   server: number;
   echo: number;
@@ -211,6 +222,16 @@ function program(name: string): string {
 function cpuOf(service: Service): number {
   const { userSeconds, systemSeconds } = service.usage();
   return userSeconds + systemSeconds;
+}
+
+/** CPU time of all processors that was not idle; what a hypervisor took from us is in it. */
+function machineCpuSeconds(): number {
+  // proc(5): cpu user nice system idle iowait irq softirq steal ..., in ticks of 10 ms
+  const [, user, nice, system, , , irq, softirq, steal] = readFileSync('/proc/stat', 'utf8')
+    .split('\n', 1)[0]!
+    .split(/\s+/)
+    .map(Number);
+  return (user! + nice! + system! + irq! + softirq! + steal!) / 100;
 }
 
 async function order(blaster: ChildProcess, blast: Blast): Promise<BlastResult> {
@@ -232,6 +253,14 @@ function figuresOf(result: BlastResult, before: Reading, after: Reading): Figure
   const { sent, echoes, sendSeconds, echoSeconds, cpuSeconds } = result;
   const user = after.redir.userSeconds - before.redir.userSeconds;
   const system = after.redir.systemSeconds - before.redir.systemSeconds;
+  const cpu = {
+    redir: user + system,
+    server: after.server - before.server,
+    client: cpuSeconds,
+    echo: after.echo - before.echo,
+    others: 0,
+  };
+  cpu.others = after.machine - before.machine - cpu.redir - cpu.server - cpu.client - cpu.echo;
   const lost = {} as Figures['lost'];
   let known = 0;
   for (const place of places) {
@@ -247,13 +276,9 @@ function figuresOf(result: BlastResult, before: Reading, after: Reading): Figure
     userMicros: (user * 1e6) / echoes,
     systemMicros: (system * 1e6) / echoes,
     echoesPerCpuSecond: echoes / (user + system),
+    microsPerDatagram: ((user + system) * 1e6) / (sent - lost.client - lost.gateway + echoes),
     lost,
-    load: {
-      redir: (user + system) / sendSeconds,
-      server: (after.server - before.server) / sendSeconds,
-      client: cpuSeconds / sendSeconds,
-      echo: (after.echo - before.echo) / sendSeconds,
-    },
+    load: byWorker((worker) => cpu[worker] / (after.seconds - before.seconds)),
   };
 }
 
@@ -268,15 +293,15 @@ function combine(samples: readonly Figures[]): Figures {
     userMicros: middle((one) => one.userMicros),
     systemMicros: middle((one) => one.systemMicros),
     echoesPerCpuSecond: middle((one) => one.echoesPerCpuSecond),
+    microsPerDatagram: middle((one) => one.microsPerDatagram),
     // The worst round: a loss in the gateway must not hide behind a median.
     lost: { ...lost, gateway: Math.max(...samples.map((one) => one.lost.gateway)) },
-    load: {
-      redir: middle((one) => one.load.redir),
-      server: middle((one) => one.load.server),
-      client: middle((one) => one.load.client),
-      echo: middle((one) => one.load.echo),
-    },
+    load: byWorker((worker) => middle((one) => one.load[worker])),
   };
+}
+
+function byWorker(of: (worker: Worker) => number): Record<Worker, number> {
+  return Object.fromEntries(workers.map((worker) => [worker, of(worker)])) as Record<Worker, number>;
 }
 
 function compare(samples: Record<Kind, Figures[]>, ours: Figures, theirs: Figures): Ratio {
@@ -326,9 +351,12 @@ export function printUdp(result: UdpResult, json: boolean): void {
   console.log(
     `tproxy, ${method}, ${datagramSize} bytes, ${rate}/s offered for ${seconds} s, ${remotes} remote(s); medians of ${rounds} rounds`,
   );
-  console.log('CPU: µs (user+system) of the whole ss-redir process for each datagram that came back;');
+  console.log(
+    'CPU: µs (user+system) of the whole ss-redir process for each datagram that came back, and for each that it',
+  );
+  console.log('took in either direction, which counts those that were lost behind it, too;');
   console.log('lost: datagrams a round, by whose sockets; in the gateway the worst round\n');
-  const header = ['', 'sent/s', 'echoes/s', 'CPU µs/echo', 'echoes/CPU s', ...places];
+  const header = ['', 'sent/s', 'echoes/s', 'CPU µs/echo', 'echoes/CPU s', 'µs/datagram', ...places];
   const line = (name: string, one: Figures) =>
     [
       name,
@@ -336,6 +364,7 @@ export function printUdp(result: UdpResult, json: boolean): void {
       one.echoesPerSecond.toFixed(0),
       micros(one.userMicros, one.systemMicros),
       one.echoesPerCpuSecond.toFixed(0),
+      one.microsPerDatagram.toFixed(1),
     ].concat(places.map((place) => one.lost[place].toFixed(0)));
   const body = rows.flatMap(({ flows, ours, theirs }) => [
     line(`${flows} flow(s) ours`, ours),
