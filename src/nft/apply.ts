@@ -26,6 +26,8 @@ export interface RulesValues {
   lan: readonly string[];
   /** Whether the router's own connections are proxied. Default `direct`. */
   router?: 'direct' | 'proxied';
+  /** tproxy: what ss-redir relays. Default TCP alone. */
+  protocols?: readonly ('tcp' | 'udp')[];
   /** IPv4 and IPv6 addresses and networks that connections go to directly: the servers first of all. */
   bypass: readonly string[];
 }
@@ -61,7 +63,7 @@ export async function removeRules(run: Runner = runHere): Promise<void> {
 
 /** The `nft` command line for a rule file. */
 export function nftArguments(mode: RulesMode, values: RulesValues): string[] {
-  const { port, lan, router = 'direct', bypass } = values;
+  const { port, lan, router = 'direct', protocols = ['tcp'], bypass } = values;
   if (!Number.isInteger(port) || port < 1 || port > 65535) {
     throw new ConfigError(`rules: port ${port}, expected 1..65535`);
   }
@@ -73,7 +75,7 @@ export function nftArguments(mode: RulesMode, values: RulesValues): string[] {
     lan: nftSet(lan.map((name) => `"${name}"`)),
     router,
     own: hex(ownMark),
-    ...(mode === 'tproxy' ? { to_proxy: hex(toProxyMark) } : {}),
+    ...(mode === 'tproxy' ? { to_proxy: hex(toProxyMark), protocols: nftSet(protocols) } : {}),
     bypass4: nftSet(bypass.filter((network) => !network.includes(':'))),
     bypass6: nftSet(bypass.filter((network) => network.includes(':'))),
   };
