@@ -173,7 +173,7 @@ class Range {
 
   async measure(blaster: ChildProcess, kind: Kind, blast: Omit<Blast, 'round'>): Promise<Figures> {
     const { port, service } = this.redirs[kind];
-    await loadRules(this.world.bed.gateway, 'tproxy', port);
+    await loadRules(this.world.bed.gateway, 'tproxy', port, { protocols: ['tcp', 'udp'] });
     const before = this.read(service, blaster.pid!);
     const result = await order(blaster, { ...blast, round: ++this.round });
     await delay(settleMs);

@@ -97,6 +97,12 @@ export interface WorldOptions {
   checked?: boolean;
 }
 
+/** What rules hand to a ss-redir of this configuration. */
+function protocolsOf({ mode }: { mode?: unknown }): ('tcp' | 'udp')[] {
+  if (mode === 'tcp_and_udp') return ['tcp', 'udp'];
+  return mode === 'udp_only' ? ['udp'] : ['tcp'];
+}
+
 export class World {
   readonly bed: Testbed;
   readonly client: Agent;
@@ -146,7 +152,7 @@ export class World {
     const port = Number(config.local_port);
     const run = { label: `${kind} ss-redir`, command, config, ...portsOf(config, port) };
     const service = await this.#start(run, this.bed.gateway, { ...options, ...(args && { args }) });
-    await loadRules(this.bed.gateway, mode, port);
+    await loadRules(this.bed.gateway, mode, port, { protocols: protocolsOf(config) });
     return service;
   }
 
