@@ -52,7 +52,7 @@ class Blaster {
   private readonly flows: number[];
   private readonly size: number;
   /** Empty on connected sockets. */
-  private readonly names: { address: number; size: number }[];
+  private readonly names: Name[];
   private readonly epoll: Epoll;
   private readonly datagram: Block;
   private readonly sends = new SendBatch(slots, { segmented: false });
@@ -137,9 +137,9 @@ class Blaster {
       this.sends.add(this.datagram.address, this.size, 0, 0);
       return;
     }
-    const { address, size } = this.names[this.nextName]!;
+    const { sockaddr, size } = this.names[this.nextName]!;
     this.nextName = (this.nextName + 1) % this.names.length;
-    this.sends.add(this.datagram.address, this.size, address, size);
+    this.sends.add(this.datagram.address, this.size, sockaddr.address, size);
   }
 
   private drain(now: number): void {
@@ -166,9 +166,15 @@ class Blaster {
   }
 }
 
-function nameOf(remote: Endpoint): { address: number; size: number } {
+interface Name {
+  /** Held for its memory. */
+  sockaddr: SockaddrBlock;
+  size: number;
+}
+
+function nameOf(remote: Endpoint): Name {
   const sockaddr = new SockaddrBlock();
-  return { size: sockaddr.write(remote), address: sockaddr.address };
+  return { sockaddr, size: sockaddr.write(remote) };
 }
 
 setPriority(loadPriority);

@@ -179,7 +179,9 @@ class Range {
     await delay(settleMs);
     const after = this.read(service, blaster.pid!);
     if (result.echoes === 0) {
-      throw new Error(`${service.label}: no echo of ${result.sent} datagrams; ${service.output.slice(-500)}`);
+      throw new Error(
+        `${service.label}: no echo of ${result.sent} datagrams, ${result.unsent} more could not be sent; ${service.output.slice(-500)}`,
+      );
     }
     return figuresOf(result, before, after);
   }
