@@ -7,6 +7,7 @@ import { takeSocketError } from '../../src/linux/sockopt.js';
 import { targetAddress } from './aead-peer.js';
 import { type Answer, NameServer } from './name-server.js';
 import { serveTransfer, transfer, type TransferOptions } from './transfer.js';
+import { udpOperations } from './udp-agent.js';
 
 const keepReceived = 1 << 20; // bytes of a stream that are kept for the test to look at; the rest is only counted
 
@@ -308,6 +309,7 @@ const listeners: net.Server[] = [];
 let nameServer: NameServer | undefined;
 
 const operations = {
+  ...udpOperations,
   listen: ({ host = '::', port, behaviour, options = {} }: Listen) =>
     new Promise<void>((resolve, reject) => {
       const server = net.createServer({ allowHalfOpen: true, noDelay: true }, (socket) =>
@@ -364,6 +366,7 @@ const operations = {
     held.clear();
     accepted.clear();
     for (const server of listeners.splice(0)) server.close();
+    udpOperations.udpClear();
   },
 };
 

@@ -18,16 +18,20 @@ export interface Answer {
 export class NameServer {
   readonly answers = new Map<string, Answer>();
   readonly asked: string[] = [];
-  private readonly socket: Socket = createSocket('udp4');
+  private readonly socket: Socket;
+
+  constructor(type: 'udp4' | 'udp6' = 'udp4') {
+    this.socket = createSocket(type);
+  }
 
   /** @returns its address, as a `nameserver` key has it */
-  async start(port = 0): Promise<string> {
+  async start(port = 0, host = '127.0.0.1'): Promise<string> {
     this.socket.on('message', (query, from) => {
       const reply = this.reply(query);
       if (reply !== undefined) this.socket.send(reply, from.port, from.address);
     });
-    await new Promise<void>((resolve) => this.socket.bind(port, '127.0.0.1', resolve));
-    return `127.0.0.1:${this.socket.address().port}`;
+    await new Promise<void>((resolve) => this.socket.bind(port, host, resolve));
+    return `${host}:${this.socket.address().port}`;
   }
 
   stop(): void {

@@ -29,6 +29,20 @@ export function packet2017(
   return Buffer.concat([salt, body]);
 }
 
+/** The address and the payload. @throws when the tag does not match */
+export function open2017(method: Method, key: Uint8Array, packet: Uint8Array): Uint8Array {
+  const subkey = hkdf(
+    sha1,
+    key,
+    packet.subarray(0, method.saltSize),
+    Buffer.from('ss-subkey'),
+    method.keySize,
+  );
+  return aeads[method.cipher](subkey, new Uint8Array(method.nonceSize)).decrypt(
+    packet.subarray(method.saltSize),
+  );
+}
+
 export interface Packet2022 {
   method: Method;
   /** Identity keys first, the key of the session last. */

@@ -1,0 +1,135 @@
+// A world (world.ts) for UDP: beside the client and the internet there is an agent in the gateway, and relays come in pairs.
+import assert from 'node:assert/strict';
+import { internetAddresses } from '../../src/demo/netns.js';
+import type { Service } from '../../src/demo/service.js';
+import type { RulesValues } from '../../src/nft/apply.js';
+import { Agent } from './agents.js';
+import { loadRules } from './rules.js';
+import type { OpenUdp, UdpBehaviourName } from './udp-agent.js';
+import type { Address } from './udp-bind.js';
+import { UdpSocket } from './udp-sockets.js';
+import { redirPort, World, type Config, type Family, type StartOptions } from './world.js';
+
+/**
+ * SS_REDIR_TEST_LISTEN, beside SS_REDIR_TEST_OURS=debian: libev's ss-redir takes UDP of one family only, so that its tests
+ * are run once with 0.0.0.0 and once with ::, and half of them must fail each time.
+ */
+const listenAddress = process.env['SS_REDIR_TEST_LISTEN'] ?? '::';
+
+export const withUdp = { mode: 'tcp_and_udp' } as const;
+
+/** Far away: a host that is asked, and one that nobody has asked. */
+export const remotes = {
+  ipv4: { asked: internetAddresses.ipv4[0], stranger: internetAddresses.ipv4[3] },
+  ipv6: { asked: internetAddresses.ipv6[1], stranger: internetAddresses.ipv6[0] },
+} as const;
+
+/** What has gone past ss-redir must not pass for relayed: no far end hears the LAN or the gateway, but servers do. */
+const onlyServersAreHeard = `
+table inet far_ends {
+  chain input {
+    type filter hook input priority filter;
+    ip saddr 192.168.50.0/24 meta l4proto udp drop
+    ip6 saddr fd50::/64 meta l4proto udp drop
+    ip saddr 45.9.9.0/24 ip saddr != 45.9.9.2 udp dport != 8380-8399 drop
+    ip6 saddr 2a09:9::/64 ip6 saddr != 2a09:9::2 udp dport != 8380-8399 drop
+  }
+}
+`;
+
+const anyAddress = { ipv4: '0.0.0.0', ipv6: '::' } as const;
+
+export interface RelayOptions {
+  /** For both. */
+  config?: Config;
+  redir?: StartOptions;
+  server?: StartOptions;
+}
+
+export interface Relay {
+  redir: Service;
+  server: Service;
+}
+
+export class UdpWorld {
+  readonly world: World;
+  readonly router: Agent;
+
+  private constructor(world: World) {
+    this.world = world;
+    this.router = new Agent(world.bed.gateway.name);
+  }
+
+  static async create(label: string): Promise<UdpWorld> {
+    const world = await World.create(label);
+    await world.bed.internet.run('nft', ['-f', '-'], { input: onlyServersAreHeard });
+    return new UdpWorld(world);
+  }
+
+  async startRelay({ config, redir, server }: RelayOptions = {}): Promise<Relay> {
+    return {
+      server: await this.startServer({ ...server, config: { ...config, ...server?.config } }),
+      redir: await this.startRedir({ ...redir, config: { ...config, ...redir?.config } }),
+    };
+  }
+
+  startServer(options: StartOptions = {}): Promise<Service> {
+    return this.world.startServer('ours', { ...options, config: { ...withUdp, ...options.config } });
+  }
+
+  async startRedir(options: StartOptions = {}): Promise<Service> {
+    const config = { ...withUdp, local_address: listenAddress, ...options.config };
+    const redir = await this.world.startRedir('ours', 'tproxy', { ...options, config });
+    await this.loadRules();
+    return redir;
+  }
+
+  loadRules(values: Partial<RulesValues> = {}): Promise<void> {
+    return loadRules(this.world.bed.gateway, 'tproxy', redirPort, { protocols: ['tcp', 'udp'], ...values });
+  }
+
+  /** A socket of the LAN client. */
+  client(family: Family, options: Partial<OpenUdp> = {}): Promise<UdpSocket> {
+    return UdpSocket.open(this.world.client, { host: anyAddress[family], ...options });
+  }
+
+  /** A far end. */
+  remote({ host, port }: Address, behaviour: UdpBehaviourName): Promise<UdpSocket> {
+    return UdpSocket.open(this.world.origin, { host, port, behaviour });
+  }
+
+  /** What it says on SIGUSR1 that it has dropped so far, by kind. */
+  async dropped(service: Service): Promise<Record<string, number>> {
+    const reports = () => service.output.match(/udp dropped: .*/g) ?? [];
+    const before = reports().length;
+    service.kill('SIGUSR1');
+    await this.world.settles(() => reports().length > before, 500); // it says nothing when there was nothing
+    const report = reports().slice(before).at(-1) ?? '';
+    return Object.fromEntries(
+      [...report.matchAll(/([a-z-]+) (\d+)(?:,|$)/g)].map(([, kind, count]) => [kind, Number(count)]),
+    );
+  }
+
+  /** Within a moment, since a datagram that is not answered leaves no other trace. */
+  async hasDropped(service: Service, wanted: Record<string, number>): Promise<void> {
+    let found = await this.dropped(service);
+    for (let tries = 0; tries < 5 && !covers(found, wanted); tries++) found = await this.dropped(service);
+    assert.deepEqual(found, wanted, `${service.label}, by kind`);
+  }
+
+  /** Ends the programs and closes all UDP sockets of all agents. */
+  async reset(): Promise<void> {
+    await this.world.reset();
+    await this.world.origin.call('udpClear', undefined);
+    await this.router.call('clear', undefined);
+  }
+
+  async destroy(): Promise<void> {
+    await this.router.stop();
+    await this.world.destroy();
+  }
+}
+
+function covers(found: Record<string, number>, wanted: Record<string, number>): boolean {
+  return Object.entries(wanted).every(([kind, count]) => (found[kind] ?? 0) >= count);
+}
