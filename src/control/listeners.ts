@@ -60,7 +60,7 @@ export async function openListeners(
   if (manager !== undefined) await distribute(config, places, manager, warn);
   const listeners = {
     tcp: config.tcp ? openTcp(config, places, warn) : Array.from({ length: config.workers }, () => []),
-    udp: config.udp ? places.flatMap((place) => openUdp(config, place)) : [],
+    udp: config.udp ? places.flatMap((place) => openUdp(config, place, warn)) : [],
   };
   if (manager !== undefined) store(listeners, manager);
   return listeners;
@@ -132,12 +132,16 @@ function openTcpAt(
 function adoptListeners(config: Config, place: Place, warn: (text: string) => void): void {
   for (const { fd, endpoint, ipv6 } of place.passedTcp!) {
     refused(config, endpoint, 'TCP', () => adoptTcp(fd, ipv6, tcpOptions(config, place)));
-    if (!endpoint.equals(place.endpoint))
-      warn(`listening at ${endpoint}, as the socket unit has it, in the place of ${place.endpoint}`);
+    tellOfAddress(endpoint, place, warn);
   }
 }
 
-function openUdp(config: Config, place: Place): UdpListenerPlan[] {
+function tellOfAddress(own: Endpoint, { endpoint }: Place, warn: (text: string) => void): void {
+  if (!own.equals(endpoint))
+    warn(`listening at ${own}, as the socket unit has it, in the place of ${endpoint}`);
+}
+
+function openUdp(config: Config, place: Place, warn: (text: string) => void): UdpListenerPlan[] {
   const { endpoint, tos, passedUdp } = place;
   if (passedUdp === undefined) {
     const fd = refused(config, endpoint, 'UDP', () =>
@@ -147,6 +151,7 @@ function openUdp(config: Config, place: Place): UdpListenerPlan[] {
   }
   return passedUdp.map(({ fd, endpoint: own, ipv6 }) => {
     refused(config, own, 'UDP', () => adoptUdp(fd, ipv6, udpOptions(config, place, own)));
+    tellOfAddress(own, place, warn);
     return { fd, port: own.port, tos, ipv6 };
   });
 }

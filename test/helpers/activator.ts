@@ -1,6 +1,6 @@
 // Starts a command with listening sockets, as a service manager does (sd_listen_fds(3)):
 //
-//   node activator.js NAME=tcp:HOST:PORT NAME=udp:HOST:PORT … -- COMMAND [ARG…]
+//   node activator.js NAME=tcp/HOST/PORT NAME=udp/HOST/PORT … -- COMMAND [ARG…]
 //
 // `tcp+` and `udp+` are transparent sockets (Transparent=yes). The sockets are made here and go on after the command has been
 // started, so what is passed is really another's; SIGTERM and the exit status travel through.
@@ -14,7 +14,7 @@ const SOCK_STREAM = 1;
 const SOCK_DGRAM = 2;
 
 const end = process.argv.indexOf('--');
-const wanted = process.argv.slice(2, end).map((word) => /^(.*)=(tcp|udp)(\+?):(.*):(\d+)$/.exec(word)!);
+const wanted = process.argv.slice(2, end).map((word) => /^(.*)=(tcp|udp)(\+?)\/(.*)\/(\d+)$/.exec(word)!);
 const command = process.argv.slice(end + 1);
 const fds = wanted.map(([, , kind, transparent, host, port]) =>
   makeSocket(kind!, transparent !== '', Endpoint.parse(host!, Number(port))!),

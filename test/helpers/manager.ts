@@ -70,9 +70,9 @@ export class FakeManager {
     return Array.from({ length: (length - 16) / 4 }, (_, i) => bytes.readInt32LE(16 + 4 * i));
   }
 
-  /** The first message with this field that comes within `ms`, among those received before, too, unless `fresh`. */
-  async next(field: string, ms = 5000, fresh = false): Promise<Notice> {
-    const from = fresh ? this.notices.length : 0;
+  /** The first message with this field behind `after`, or of all; it must have come within `ms`. */
+  async next(field: string, after?: Notice, ms = 5000): Promise<Notice> {
+    const from = after === undefined ? 0 : this.notices.indexOf(after) + 1;
     const until = performance.now() + ms;
     for (;;) {
       while (this.receive() !== undefined);
