@@ -71,10 +71,13 @@ export class ReceiveBatch {
   private readonly vectors: Block;
   private readonly withNames: boolean;
   private readonly withControl: boolean;
+  /** Slots that the last call has filled; all of them at first. */
+  private used: number;
 
   constructor(block: Block, slotSize: number, offset: number, tailroom: number, options: ReceiveOptions) {
     const slots = Math.floor(block.size / slotSize);
     this.slots = slots;
+    this.used = slots;
     this.slotSize = slotSize;
     this.offset = offset;
     this.withNames = options.names;
@@ -106,16 +109,21 @@ export class ReceiveBatch {
 
   /** How many datagrams came, at most `slots` of them; or the negative errno, EAGAIN when there are none. */
   receive(fd: number, slots: number): number {
-    const { headerWords } = this;
-    if (this.withNames || this.withControl) {
-      for (let i = 0; i < slots; i++) {
-        // The kernel has left here what it wrote, and would take it for the room there is.
-        if (this.withNames) headerWords[i * messageWords + nameLengthAt] = maxNameSize;
-        if (this.withControl) headerWords[i * messageWords + controlLengthAt] = maxControlSize;
-      }
-    }
+    if (this.withNames || this.withControl) this.restoreRoom();
     const count = recvmmsg(fd, this.headers.address, slots, 0, 0);
-    return count >= 0 ? count : -errno();
+    if (count < 0) return -errno();
+    this.used = count;
+    return count;
+  }
+
+  /** The kernel has left the sizes of what it wrote, and would take them for the room there is. */
+  private restoreRoom(): void {
+    const { headerWords, used } = this;
+    for (let i = 0; i < used; i++) {
+      if (this.withNames) headerWords[i * messageWords + nameLengthAt] = maxNameSize;
+      if (this.withControl) headerWords[i * messageWords + controlLengthAt] = maxControlSize;
+    }
+    this.used = 0;
   }
 
   /** Where the sender's sockaddr stands in `names`. */

@@ -69,7 +69,7 @@ export class DatagramMemory implements Deadlined {
   constructor(reactor: Reactor) {
     this.reactor = reactor;
     const page = getpagesize();
-    const whole = Block.allocate(0 + batchSize * slotSize + page);
+    const whole = new Block(Buffer.allocUnsafeSlow(batchSize * slotSize + page)); // untouched, so it holds no memory yet
     const first = (page - (whole.address % page)) % page;
     this.pages = new Block(whole.bytes.subarray(first, first + batchSize * slotSize), whole.address + first);
   }
