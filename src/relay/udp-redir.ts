@@ -125,7 +125,12 @@ export class UdpRedir implements Deadlined {
   private isForUs(listener: UdpRedirListener, target: number): boolean {
     const { controlBytes } = this.plain;
     if (sockaddrPort(controlBytes, target) !== listener.port) return false;
-    return isLocalAddress(endpointAt(controlBytes, target));
+    try {
+      return isLocalAddress(endpointAt(controlBytes, target));
+    } catch (error) {
+      if (error instanceof SyscallError) return true; // no descriptor to ask with: rather lose one than loop
+      throw error;
+    }
   }
 
   private refuse(slot: number): void {
@@ -177,6 +182,7 @@ export class UdpRedir implements Deadlined {
         return session;
       } catch (error) {
         if (!(error instanceof SyscallError)) throw error;
+        session.close();
         const full = error.errno === EMFILE || error.errno === ENFILE;
         const oldest = this.recency.oldest;
         if (full && oldest !== undefined) {
