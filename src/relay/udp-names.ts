@@ -3,8 +3,9 @@
  * much of it. Those of one session go on in the order they came.
  */
 import { SyscallError } from '../errors.js';
+import { connectUdp } from '../linux/datagram.js';
 import { errno } from '../linux/ffi.js';
-import { sendto } from '../linux/libc.js';
+import { close, sendto } from '../linux/libc.js';
 import { Block } from '../linux/memory.js';
 import { type Endpoint, SockaddrBlock } from '../linux/sockaddr.js';
 import { MSG_NOSIGNAL } from '../linux/socket.js';
@@ -101,7 +102,7 @@ export class UdpNames {
     const { reactor, counters, log } = this.context;
     const waiting = known.waiting!;
     known.waiting = undefined;
-    known.endpoint = found[0];
+    known.endpoint = found.find((endpoint) => this.hasRoute(endpoint)) ?? found[0];
     known.untilMs = reactor.nowMs + (found.length > 0 ? keepMs : keepFailureMs);
     this.questions--;
     this.waiting -= waiting.length;
@@ -111,6 +112,17 @@ export class UdpNames {
     }
     counters.count('unreachable', waiting.length);
     log.limited('udp-name', `udp: ${host}: ${failure}`);
+  }
+
+  /** A name may have an IPv6 address, and this host no IPv6. Nothing is sent. */
+  private hasRoute(endpoint: Endpoint): boolean {
+    try {
+      close(connectUdp(endpoint, this.context.socketOptions));
+      return true;
+    } catch (error) {
+      if (error instanceof SyscallError) return false;
+      throw error;
+    }
   }
 
   private send(session: UdpServerSession, endpoint: Endpoint, payload: Block): void {

@@ -62,7 +62,6 @@ export class UdpServerSession implements Used {
   }
 
   setSource(control: Buffer, at: number, size: number): void {
-    this.hasSource = true;
     for (let i = 0; i < size; i++) this.source[i] = control[at + i]!;
   }
 

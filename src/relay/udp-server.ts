@@ -155,6 +155,7 @@ export class UdpServer implements Deadlined {
     const { packets } = this;
     const { ipv6 } = listener;
     const known = packets.hasControl(slot, ipv6 ? SOL_IPV6 : SOL_IP, ipv6 ? IPV6_PKTINFO : IP_PKTINFO);
+    session.hasSource = known;
     if (known) session.setSource(packets.controlBytes, packets.controlData(slot), packetInfoSize(ipv6));
   }
 

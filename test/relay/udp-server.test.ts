@@ -167,6 +167,22 @@ for (const method of [aead, edition2022]) {
   });
 }
 
+test('of the addresses of a name one is taken that there is a way to', () => {
+  const rig = new UdpRig({ method: aead });
+  const server = rig.startServer();
+  const far = rig.peer();
+  const client = rig.client(server);
+  rig.run(
+    (function* (): Scenario {
+      client.say(writeAddress({ host: 'far.example', port: far.endpoint.port }), 'x');
+      yield () => rig.asked.length === 1;
+      // An address of an interface that is not there has no route, with or without IPv6 on this host.
+      rig.context.names.answer(rig.asked[0]!.id, { addresses: ['fe80::1%4094', '127.0.0.1'] });
+      yield () => far.got.length === 1;
+    })(),
+  );
+});
+
 test('2022: answers follow a client to its new address, but not a replay from elsewhere', () => {
   const rig = new UdpRig({ method: edition2022 });
   const server = rig.startServer();
