@@ -134,30 +134,20 @@ function build(recipe: Recipe, target: string, say: (line: string) => void): str
   say(`building ${name} once, into ${cache()}: some minutes, at most ${minutes}`);
   const started = performance.now();
   try {
-    // In a group of its own, so that the compilers end with it.
-    const bounded = [
-      '-n',
-      '19',
-      'timeout',
-      '-k',
-      '10',
-      String(minutes * 60),
-      command,
-      ...args.join(' ').split(' '),
-    ];
     const jobs = tool === 'cargo' ? ['--jobs', String(availableParallelism())] : [];
-    const result = spawnSync('nice', [...bounded, ...jobs], {
+    const result = spawnSync('nice', ['-n', '19', command, ...args.join(' ').split(' '), ...jobs], {
       cwd: scratch, // away from the clone's own configuration files, if it ever has any
       env: { ...process.env, ...environment(scratch) },
       stdio: ['ignore', 'pipe', 'pipe'],
       encoding: 'utf8',
       maxBuffer: 64 << 20,
+      timeout: minutes * 60_000,
     });
     const output = `${result.stdout}${result.stderr}`;
     if (result.status !== 0) {
       const log = join(cache(), `${title}.log`);
       writeFileSync(log, output);
-      const last = output.trim().split('\n').at(-1);
+      const last = result.error?.message ?? output.trim().split('\n').at(-1);
       const what = `${tool} ended with ${result.signal ?? result.status}: ${last} (all of it: ${log})`;
       return begun.test(output) ? `${name} failed to build: ${what}` : `${name} is ${notHere}${what}`;
     }
