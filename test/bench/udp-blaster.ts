@@ -91,6 +91,7 @@ class Blaster {
     this.lastEchoMs = start;
 
     let offered = 0;
+    let tickDueMs = start;
     let drainDueMs = start + drainMs;
     let now = start;
     for (; now < start + seconds * 1000; now = performance.now()) {
@@ -101,7 +102,9 @@ class Blaster {
         this.drain(now);
         drainDueMs = now + drainMs;
       }
-      pause(tickMs);
+      // The work counts as time: a pause of its own length behind it would make ticks rarer the more there is to send.
+      tickDueMs = Math.max(tickDueMs + tickMs, now);
+      pause(Math.max(0, tickDueMs - performance.now()));
     }
     const sendSeconds = (now - start) / 1000;
     for (; now < Math.max(this.lastEchoMs, start + sendSeconds * 1000) + quietMs; now = performance.now()) {
