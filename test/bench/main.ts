@@ -25,6 +25,7 @@ const help = `usage: npm run bench -- [throughput | editions | udp | idle] [opti
   --rate N           udp: datagrams a second, over all flows (40000)
   --seconds N        udp: length of a round (5)
   --remotes N        udp: addresses and ports that each flow sends to in turn (1)
+  --server-nice N    udp: priority of ss-server, -20 to 19 (0)
   --redirect         the way in (default; udp: always TPROXY)
   --tproxy
   --node PATH        the Node binary that runs our ss-redir (default: this one)
@@ -52,6 +53,7 @@ async function main(): Promise<number> {
       rate: { type: 'string', default: '40000' },
       seconds: { type: 'string', default: '5' },
       remotes: { type: 'string', default: '1' },
+      'server-nice': { type: 'string', default: '0' },
       redirect: { type: 'boolean' },
       tproxy: { type: 'boolean' },
       node: { type: 'string', default: process.execPath },
@@ -89,6 +91,7 @@ async function main(): Promise<number> {
       seconds: positive('--seconds', values.seconds),
       rounds: positive('--rounds', values.rounds),
       remotes: positive('--remotes', values.remotes),
+      serverNice: Number(values['server-nice']),
     };
     printUdp(await measureUdp(udp), json);
     return 0;

@@ -22,7 +22,7 @@ const catchUp = 1.5;
 const leastBurst = 16;
 const drainMs = 10;
 /** Echoes are waited for until none has come for so long. */
-const quietMs = 200;
+const quietMs = 500;
 
 export interface Blast {
   /** Stands in every datagram, so that a late echo of another round is not taken for one of this. */

@@ -34,6 +34,8 @@ export interface UdpOptions extends Shared {
   rounds: number;
   /** Addresses and ports that each flow sends to in turn. With one, the client's sockets are connected. */
   remotes: number;
+  /** Of the server. Below 0 it loses less, and costs ss-redir its share of a saturated machine. */
+  serverNice: number;
 }
 
 const places = ['gateway', 'client', 'server', 'echo', 'queues', 'elsewhere'] as const;
@@ -81,11 +83,12 @@ export interface UdpResult {
   seconds: number;
   rounds: number;
   remotes: number;
+  serverNice: number;
   rows: Row[];
 }
 
 export async function measureUdp(options: UdpOptions): Promise<UdpResult> {
-  const { method, flows, rate, seconds, rounds, remotes, node } = options;
+  const { method, flows, rate, seconds, rounds, remotes, serverNice, node } = options;
   const world = await World.create('udp', { checked: false });
   const rows: Row[] = [];
   try {
@@ -94,7 +97,8 @@ export async function measureUdp(options: UdpOptions): Promise<UdpResult> {
   } finally {
     await world.destroy();
   }
-  return { scenario: 'udp', machine: describeMachine(node), method, rate, seconds, rounds, remotes, rows };
+  const machine = describeMachine(node);
+  return { scenario: 'udp', machine, method, rate, seconds, rounds, remotes, serverNice, rows };
 }
 
 async function measureFlows(range: Range, flows: number, options: UdpOptions): Promise<Row> {
@@ -141,7 +145,8 @@ class Range {
     this.echo = echo;
   }
 
-  static async create(world: World, { method, node, args, remotes }: UdpOptions): Promise<Range> {
+  static async create(world: World, options: UdpOptions): Promise<Range> {
+    const { method, node, args, remotes, serverNice } = options;
     const endpoints = Array.from({ length: remotes }, (_, i) => {
       const hosts = internetAddresses.ipv4;
       return `${hosts[i % hosts.length]}:${echoPort + Math.floor(i / hosts.length)}`;
@@ -152,7 +157,8 @@ class Range {
     await echo.waitForOutput(/ready/);
 
     const common = { method, mode: 'tcp_and_udp' };
-    const server = await world.startServer('debian', { config: common });
+    const prefix = ['nice', '-n', String(serverNice)];
+    const server = await world.startServer('debian', { config: common, prefix });
     const start = async (kind: Kind, port: number) => {
       // libev takes the destination of IPv4 datagrams on an IPv4 socket only.
       const config = { ...common, local_address: '0.0.0.0', local_port: port };
@@ -346,12 +352,12 @@ export function printUdp(result: UdpResult, json: boolean): void {
     console.log(JSON.stringify(result));
     return;
   }
-  const { machine, method, rate, seconds, rounds, remotes, rows } = result;
+  const { machine, method, rate, seconds, rounds, remotes, serverNice, rows } = result;
   console.log(
     `${machine.cpu}, ${machine.cores} cores, Linux ${machine.kernel}; ours on Node ${machine.node}`,
   );
   console.log(
-    `tproxy, ${method}, ${datagramSize} bytes, ${rate}/s offered for ${seconds} s, ${remotes} remote(s); medians of ${rounds} rounds`,
+    `tproxy, ${method}, ${datagramSize} bytes, ${rate}/s offered for ${seconds} s, ${remotes} remote(s), server at nice ${serverNice}; medians of ${rounds} rounds`,
   );
   console.log(
     'CPU: µs (user+system) of the whole ss-redir process for each datagram that came back, and for each that it',
