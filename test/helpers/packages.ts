@@ -19,6 +19,9 @@ export const testTools: readonly Tool[] = [
   ['ss-redir', 'shadowsocks-libev'],
   ['ss-local', 'shadowsocks-libev'],
   ['ss-tunnel', 'shadowsocks-libev'],
+  ['systemd-analyze', 'systemd'],
+  ['systemd-nspawn', 'systemd-container'],
+  ['dbus-daemon', 'dbus'],
 ];
 
 export const benchTools: readonly Tool[] = [...testTools, ['iperf3', 'iperf3']];
