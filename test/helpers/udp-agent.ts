@@ -251,8 +251,8 @@ export const udpOperations = {
     wires.set(handle, new Wire(await bindUdp(at), to));
     return handle;
   },
-  wirePackets: ({ handle, ...want }: { handle: number; direction: Direction; count: number; ms: number }) =>
-    wire(handle).packets(want),
+  wireTake: ({ handle, ...want }: { handle: number; direction: Direction; count: number; ms: number }) =>
+    wire(handle).take(want),
   wireHold: ({ handle, direction, hold }: { handle: number; direction: Direction; hold: boolean }) =>
     wire(handle).hold(direction, hold),
   wireInject: ({ handle, ...packet }: { handle: number } & Injected) => wire(handle).inject(packet),

@@ -82,11 +82,22 @@ export class UdpWire {
     return new UdpWire(agent, await agent.call('wireOpen', { at, to }));
   }
 
-  /** All that went in that direction so far: there must be `count`. */
-  async packets(direction: Direction, count: number, ms = answerMs): Promise<WirePacket[]> {
-    const packets = await this.agent.call('wirePackets', { handle: this.handle, direction, count, ms });
-    assert.ok(packets.length >= count, `${packets.length} packets ${direction}, expected ${count}`);
+  /** Takes off the next packets that went in that direction, which must be `count`. */
+  async take(direction: Direction, count: number, ms = answerMs): Promise<WirePacket[]> {
+    const packets = await this.agent.call('wireTake', { handle: this.handle, direction, count, ms });
+    assert.equal(packets.length, count, `packets ${direction} within ${ms} ms`);
     return packets;
+  }
+
+  async next(direction: Direction): Promise<WirePacket> {
+    return (await this.take(direction, 1))[0]!;
+  }
+
+  /** Leaves nothing to be taken. */
+  async forget(): Promise<void> {
+    for (const direction of ['up', 'down'] as const) {
+      await this.agent.call('wireTake', { handle: this.handle, direction, count: 0, ms: 0 });
+    }
   }
 
   /** Keeps what comes from now on instead of passing it. */

@@ -11,7 +11,7 @@ export type Direction = 'up' | 'down';
 export interface WirePacket {
   direction: Direction;
   data: Buffer;
-  /** Which client it is from or for, in the order in which they came. */
+  /** Which client it is from or for, in the order in which they came; -1: nobody's (`stray`). */
   client: number;
 }
 
@@ -19,8 +19,11 @@ export interface Injected {
   direction: Direction;
   data: Buffer;
   client: number;
-  /** From now on this client comes from another address, as after a change of networks. */
-  moved?: boolean;
+  /**
+   * From which address it comes to the server. `moved`: from another one, and so from now on, as after a change of networks.
+   * `stray`: from one that is none of the client's; what comes back there the wire counts as seen by client -1.
+   */
+  from?: 'moved' | 'stray';
 }
 
 interface Client {
@@ -33,9 +36,10 @@ export class Wire {
   private readonly socket: Socket;
   private readonly server: Address;
   private readonly clients: Client[] = [];
-  private readonly seen: WirePacket[] = [];
+  private readonly seen: Record<Direction, WirePacket[]> = { up: [], down: [] };
   private readonly held = new Set<Direction>();
   private readonly waiting = new Set<() => void>();
+  private readonly strays: Socket[] = [];
   private last = Promise.resolve();
 
   constructor(socket: Socket, server: Address) {
@@ -64,8 +68,8 @@ export class Wire {
   }
 
   private note(direction: Direction, data: Buffer, client: number): void {
-    this.seen.push({ direction, data, client });
-    if (!this.held.has(direction)) this.pass(direction, data, client);
+    this.seen[direction].push({ direction, data, client });
+    if (client >= 0 && !this.held.has(direction)) this.pass(direction, data, client);
     for (const check of this.waiting) check();
   }
 
@@ -75,25 +79,17 @@ export class Wire {
     else this.socket.send(data, port, address, () => {});
   }
 
-  /** All that went in that direction since the wire is there, as soon as they are `count`, or after `ms`. */
-  packets({
-    direction,
-    count,
-    ms,
-  }: {
-    direction: Direction;
-    count: number;
-    ms: number;
-  }): Promise<WirePacket[]> {
-    const matching = () => this.seen.filter((packet) => packet.direction === direction);
+  /** Takes off what went in that direction: as soon as there are `count`, or after `ms`. */
+  take({ direction, count, ms }: { direction: Direction; count: number; ms: number }): Promise<WirePacket[]> {
+    const seen = this.seen[direction];
     return new Promise((resolve) => {
       const finish = () => {
         clearTimeout(timer);
         this.waiting.delete(check);
-        resolve(matching());
+        resolve(seen.splice(0));
       };
       const check = () => {
-        if (matching().length >= count) finish();
+        if (seen.length >= count) finish();
       };
       const timer = setTimeout(finish, ms);
       this.waiting.add(check);
@@ -107,8 +103,14 @@ export class Wire {
   }
 
   /** Sends what the test has made, or kept; the wire does not count it as seen. */
-  async inject({ direction, data, client, moved = false }: Injected): Promise<void> {
-    if (moved) {
+  async inject({ direction, data, client, from }: Injected): Promise<void> {
+    if (from === 'stray') {
+      const stray = await this.openUpstream(-1);
+      this.strays.push(stray);
+      stray.send(data, this.server.port, this.server.host, () => {});
+      return;
+    }
+    if (from === 'moved') {
       const one = this.clients[client]!;
       one.upstream.close();
       one.upstream = await this.openUpstream(client);
@@ -119,5 +121,6 @@ export class Wire {
   close(): void {
     this.socket.close();
     for (const { upstream } of this.clients) upstream.close();
+    for (const stray of this.strays) stray.close();
   }
 }

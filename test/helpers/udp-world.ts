@@ -1,5 +1,6 @@
 // A world (world.ts) for UDP: beside the client and the internet there is an agent in the gateway, and relays come in pairs.
 import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
 import { internetAddresses } from '../../src/demo/netns.js';
 import type { Service } from '../../src/demo/service.js';
 import type { RulesValues } from '../../src/nft/apply.js';
@@ -24,7 +25,7 @@ export const remotes = {
   ipv6: { asked: internetAddresses.ipv6[1], stranger: internetAddresses.ipv6[0] },
 } as const;
 
-/** What has gone past ss-redir must not pass for relayed: no far end hears the LAN or the gateway, but servers do. */
+/** What has gone past ss-redir must not pass for relayed: far ends do not hear the LAN and the gateway, servers do. */
 const onlyServersAreHeard = `
 table inet far_ends {
   chain input {
@@ -61,16 +62,23 @@ export class UdpWorld {
   }
 
   static async create(label: string): Promise<UdpWorld> {
-    const world = await World.create(label);
-    await world.bed.internet.run('nft', ['-f', '-'], { input: onlyServersAreHeard });
-    return new UdpWorld(world);
+    const udp = new UdpWorld(await World.create(label));
+    await udp.allAreHeard(false);
+    return udp;
+  }
+
+  async allAreHeard(all: boolean): Promise<void> {
+    const { internet } = this.world.bed;
+    if (all) await internet.run('nft', ['delete', 'table', 'inet', 'far_ends']);
+    else await internet.run('nft', ['-f', '-'], { input: onlyServersAreHeard });
   }
 
   async startRelay({ config, redir, server }: RelayOptions = {}): Promise<Relay> {
-    return {
-      server: await this.startServer({ ...server, config: { ...config, ...server?.config } }),
-      redir: await this.startRedir({ ...redir, config: { ...config, ...redir?.config } }),
-    };
+    const [far, near] = await Promise.all([
+      this.startServer({ ...server, config: { ...config, ...server?.config } }),
+      this.startRedir({ ...redir, config: { ...config, ...redir?.config } }),
+    ]);
+    return { server: far, redir: near };
   }
 
   startServer(options: StartOptions = {}): Promise<Service> {
@@ -110,10 +118,14 @@ export class UdpWorld {
     );
   }
 
-  /** Within a moment, since a datagram that is not answered leaves no other trace. */
+  /** In the end, since a datagram that is not answered leaves no other trace. */
   async hasDropped(service: Service, wanted: Record<string, number>): Promise<void> {
+    const deadline = Date.now() + 3000;
     let found = await this.dropped(service);
-    for (let tries = 0; tries < 5 && !covers(found, wanted); tries++) found = await this.dropped(service);
+    while (!covers(found, wanted) && Date.now() < deadline) {
+      await delay(50);
+      found = await this.dropped(service);
+    }
     assert.deepEqual(found, wanted, `${service.label}, by kind`);
   }
 
