@@ -202,7 +202,7 @@ async function install(): Promise<void> {
     symlinkSync(script, `/usr/local/bin/${command}`);
   }
   if (!['/usr/bin/node', '/usr/local/bin/node'].includes(process.execPath))
-    symlinkSync(process.execPath, '/usr/local/bin/node');
+    copyFileSync(process.execPath, '/usr/local/bin/node'); // the sandbox hides /home, /root and /tmp
   for (const file of readdirSync(units)) {
     if (/\.(service|socket)$/.test(file)) copyFileSync(join(units, file), join('/etc/systemd/system', file));
   }
