@@ -6,10 +6,10 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
-import { addresses, type Netns } from '../../src/demo/netns.js';
-import { toProxyMark } from '../../src/nft/apply.js';
+import { addresses } from '../../src/demo/netns.js';
+import { payloadAt } from '../helpers/payload.js';
 import { titleOf, whyNoPeer, type Config, type PeerKind } from '../helpers/peers.js';
+import { UdpSocket } from '../helpers/udp-sockets.js';
 import {
   families,
   localPort,
@@ -17,7 +17,6 @@ import {
   originPorts,
   origins,
   password,
-  redirPort,
   tunnelPort,
   whySkipped,
   World,
@@ -60,8 +59,19 @@ const bannerLimitMs = 1500; // R09
 const replyLimitMs = 1000;
 // A server that understands nothing keeps the connection for up to 60 s before it closes it.
 const cellLimitMs = 20_000;
-const udpTable = 'matrix';
-const datagramProgram = fileURLToPath(new URL('datagrams.js', import.meta.url));
+
+const anyAddress = { ipv4: '0.0.0.0', ipv6: '::' } as const;
+
+/** What goes past the proxies must not pass for proxied: from outside the far ends hear nothing. */
+const onlyTheServerIsHeard = `
+table inet far_ends {
+  chain input {
+    type filter hook input priority filter;
+    iifname "i0" ip daddr { ${origins.ipv4} } drop
+    iifname "i0" ip6 daddr { ${origins.ipv6} } drop
+  }
+}
+`;
 
 type Direction = 'ours -> peer' | 'peer -> ours';
 type Protocol = 'TCP' | 'UDP';
@@ -77,8 +87,11 @@ export function describeMatrix({ peer, rows, datagrams }: Matrix): void {
     let world: World;
     before(async () => {
       world = await World.create(`mx-${peer}`);
-      const args = [datagramProgram, 'echo', String(originPorts.udpEcho)];
-      await world.bed.internet.start(process.execPath, args);
+      await world.bed.internet.run('nft', ['-f', '-'], { input: onlyTheServerIsHeard });
+      for (const family of families) {
+        const echo = { host: origins[family], port: originPorts.udpEcho, behaviour: 'echo' } as const;
+        await UdpSocket.open(world.origin, echo);
+      }
     });
     after(async () => {
       await world?.destroy();
@@ -160,20 +173,20 @@ class Way {
     const world = this.#world();
     const { server, client } = credentials(row, this.#family === 'ipv4' ? 0 : 1);
     const common = { method: row.method, mode: 'tcp_and_udp' };
-    const anyAddress = this.#family === 'ipv4' ? '0.0.0.0' : '::';
     const clientConfig = { ...common, ...client, server: addresses.internet[this.#family] };
     const ourRedir = this.#direction === 'ours -> peer';
     await world.startServer(ourRedir ? peer : 'ours', {
-      config: { ...common, ...server, server: anyAddress },
+      config: { ...common, ...server, server: anyAddress[this.#family] },
     });
     if (ourRedir) {
       await world.startRedir('ours', 'tproxy', { config: clientConfig });
-      await proxyDatagrams(world.bed.gateway);
       return;
     }
     if (peer === 'ours') throw new TypeError('no client of ours but ss-redir');
     const target = { host: origins[this.#family], port: originPorts.udpEcho };
-    await world.startClient(peer, target, { config: { ...clientConfig, local_address: anyAddress } });
+    await world.startClient(peer, target, {
+      config: { ...clientConfig, local_address: anyAddress[this.#family] },
+    });
   }
 
   async carriesStream(): Promise<void> {
@@ -205,22 +218,23 @@ class Way {
       this.#direction === 'ours -> peer'
         ? { host: origins[this.#family], port: originPorts.udpEcho }
         : { host: addresses.gatewayLan[this.#family], port: tunnelPort };
-    const args = [datagramProgram, 'ask', to.host, to.port, replyLimitMs, ...lengths].map(String);
-    const { stdout } = await this.#world().bed.client.run(process.execPath, args);
-    assert.deepEqual(JSON.parse(stdout as string), []);
+    const faults: string[] = [];
+    const client = await UdpSocket.open(this.#world().client, { host: anyAddress[this.#family] });
+    let position = 0; // every datagram has bytes of its own, so that no late answer passes for another
+    for (const length of lengths) {
+      const sent = payloadAt(position, length).subarray(0, length);
+      position += length;
+      await client.send(to, sent);
+      const [answer] = await client.take(1, replyLimitMs);
+      if (answer === undefined) faults.push(`${length} bytes: no answer in ${replyLimitMs} ms`);
+      else if (!sent.equals(answer.data))
+        faults.push(`${length} bytes: answered with ${answer.data.length} others`);
+      else if (answer.from !== `${to.host} ${to.port}`)
+        faults.push(`${length} bytes: answered from ${answer.from}`);
+    }
+    assert.deepEqual(faults, []);
+    assert.equal(await client.count(), lengths.length, 'answers');
   }
-}
-
-/** The rule files of nft/ leave UDP alone so far; their mark and its routing, made by startRedir, serve here too. */
-async function proxyDatagrams(gateway: Netns): Promise<void> {
-  const chain = (family: 'ip' | 'ip6', loopback: string) =>
-    `add chain ${family} ${udpTable} in { type filter hook prerouting priority -149; }
-     flush chain ${family} ${udpTable} in
-     add rule ${family} ${udpTable} in iifname l0 udp dport ${originPorts.udpEcho} \
-       meta mark set ${toProxyMark} tproxy to ${loopback}:${redirPort} accept`;
-  const tables = `add table ip ${udpTable}\nadd table ip6 ${udpTable}`;
-  const input = [tables, chain('ip', '127.0.0.1'), chain('ip6', '[::1]')].join('\n');
-  await gateway.run('nft', ['-f', '-'], { input });
 }
 
 interface Credentials {
