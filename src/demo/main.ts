@@ -1,18 +1,22 @@
 /*
  * npm start: a LAN client reaches an internet through ss-redir, on this machine alone.
  *
- *   1. root, nftables, iproute2         4. per mode and family: a page, the large file each way, verified
- *   2. client, gateway and internet     5. the summary
- *   3. ss-server; ss-redir and rules    6. with --hold: stays up until Ctrl-C; then nothing is left
+ *   1. root, nftables, iproute2         4. per act and family: a page, the large file each way; with TPROXY a DNS query
+ *   2. client, gateway and internet        and a burst of datagrams; all verified
+ *   3. ss-server; ss-redir and rules    5. the summary
+ *                                       6. with --hold: stays up until Ctrl-C; then nothing is left
  */
 import { parseArgs } from 'node:util';
 import { UsageError } from '../errors.js';
 import { blockSize, fileDigest } from './content.js';
 import { LogLines } from './log-lines.js';
 import { completePath, requireRoot, requireTools } from './needs.js';
-import { Scene } from './scene.js';
-import { findFault, summarise } from './summary.js';
-import { targetUrl, visit, type Family, type Visit } from './visit.js';
+import { acts, Scene, targets } from './scene.js';
+import { findFault, summarise, type Shown } from './summary.js';
+import { targetUrl, visit, visitByUdp, type Family } from './visit.js';
+
+/** In a burst: enough to fill every buffer on the way many times over. */
+const datagrams = 2000;
 
 const usage = `usage: npm start [-- --hold] [--mib SIZE]
   --hold       keep everything up after the demonstration, to look around, until Ctrl-C
@@ -45,9 +49,9 @@ async function main(args: string[]): Promise<void> {
   console.log('Network namespaces: client --- gateway --- internet, no way out of this machine');
   const scene = await Scene.create((line) => log.add(line));
   try {
-    const visits = await demonstrate(scene, mebibytes * blockSize);
-    console.log(summarise(visits));
-    const fault = findFault(visits);
+    const shown = await demonstrate(scene, mebibytes * blockSize);
+    console.log(summarise(shown));
+    const fault = findFault(shown);
     if (fault !== undefined) throw new Error(fault);
     if (hold) await stayUp(scene, log);
   } catch (error) {
@@ -79,31 +83,40 @@ function parseArguments(args: string[]): Arguments {
   }
 }
 
-async function demonstrate(scene: Scene, bytes: number): Promise<Visit[]> {
+async function demonstrate(scene: Scene, bytes: number): Promise<Shown> {
   const file = { bytes, sha256: fileDigest(bytes) };
   const families: Family[] = scene.testbed.ipv6 ? ['ipv4', 'ipv6'] : ['ipv4'];
   if (!scene.testbed.ipv6) console.log('This kernel has no IPv6: IPv4 only');
-  const visits: Visit[] = [];
-  for (const mode of ['redirect', 'tproxy'] as const) {
-    await scene.enter(mode);
-    for (const family of families) visits.push(await visit(scene, mode, family, file));
+  const shown: Shown = { visits: [], udpVisits: [] };
+  for (const act of acts) {
+    await scene.enter(act);
+    for (const family of families) {
+      shown.visits.push(await visit(scene, act, family, file));
+      if (act.mode === 'tproxy') shown.udpVisits.push(await visitByUdp(scene, act, family, datagrams));
+    }
   }
-  return visits;
+  return shown;
 }
 
 async function stayUp(scene: Scene, log: LogLines): Promise<void> {
-  const { client, gateway, internet } = scene.testbed;
+  const { client, gateway, internet, ipv6 } = scene.testbed;
+  const families: Family[] = ipv6 ? ['ipv4', 'ipv6'] : ['ipv4'];
+  const visits = families.flatMap((family) => [
+    `${inside(client.name)} ${scene.webCommand.join(' ')} '${targetUrl(family)}/'`,
+    `${inside(client.name)} ${scene.whoamiCommand.join(' ')} ${targets[family]}`,
+  ]);
   console.log(`
-Up in TPROXY mode until Ctrl-C. To look around, as root in another terminal:
+Up in TPROXY mode with the 2022 edition until Ctrl-C. To look around, as root in another terminal (the first ones are a page
+over TCP and a DNS query over UDP; both print whom the far end saw):
 
-  ${inside(client.name)} ${scene.webCommand.join(' ')} ${targetUrl('ipv4')}/
-  ${inside(client.name)} ${scene.webCommand.join(' ')} '${targetUrl('ipv6')}/'
+  ${visits.join('\n  ')}
   ${inside(client.name)} bash
   ${inside(gateway.name)} nft list table inet ss_redir_default
+  ${inside(gateway.name)} nft list counters table inet ss_redir_default
   ${inside(gateway.name)} ip rule
   ${inside(gateway.name)} ip -6 route show table 8388
-  ${inside(gateway.name)} ss -tnp
-  ${inside(internet.name)} ss -tnlp
+  ${inside(gateway.name)} ss -tulnp
+  ${inside(internet.name)} ss -tulnp
 `);
   interruptStatus = 0;
   log.onLine = (line) => console.log(line);

@@ -1,20 +1,30 @@
 /*
- * One visit of the client: a page, then the large file each way, every byte verified.
+ * One visit of the client: a page, then the large file each way, every byte verified. And one by UDP: a question to a name
+ * server, then a burst of datagrams there and back.
  */
-import type { RulesMode } from '../nft/apply.js';
+import type { Burst } from './datagrams.js';
 import { megabytesPerSecond, ProgressBar } from './progress.js';
-import { targets, type Scene, type Sight } from './scene.js';
+import { acts, actTitle, targets, type Act, type Scene, type Sight } from './scene.js';
 import type { Outcome, Progress } from './traffic.js';
 
 export type Family = 'ipv4' | 'ipv6';
 
 export interface Visit {
-  mode: RulesMode;
+  act: Act;
   family: Family;
   /** Whom the web server saw. */
   peer: string;
   download: Outcome;
   upload: Outcome;
+  sight: Sight;
+}
+
+export interface UdpVisit {
+  act: Act;
+  family: Family;
+  /** Whom the name server saw. */
+  peer: string;
+  burst: Burst;
   sight: Sight;
 }
 
@@ -27,14 +37,32 @@ export function targetUrl(family: Family): string {
   return family === 'ipv4' ? `http://${targets.ipv4}` : `http://[${targets.ipv6}]`;
 }
 
-export async function visit(scene: Scene, mode: RulesMode, family: Family, file: File): Promise<Visit> {
+export async function visit(scene: Scene, act: Act, family: Family, file: File): Promise<Visit> {
   const url = targetUrl(family);
-  const title = `${mode === 'tproxy' ? 'TPROXY  ' : 'REDIRECT'} ${family === 'ipv4' ? 'IPv4' : 'IPv6'}`;
+  const title = titleOf(act, family);
   await scene.look(); // starts the counters anew
   await greet(scene, url);
   const download = await transfer(scene, `${title} down`, file, ['download', `${url}/file/${file.bytes}`]);
   const upload = await transfer(scene, `${title} up  `, file, ['upload', `${url}/file`, String(file.bytes)]);
-  return { mode, family, peer: download.peer, download, upload, sight: await scene.look() };
+  return { act, family, peer: download.peer, download, upload, sight: await scene.look() };
+}
+
+export async function visitByUdp(scene: Scene, act: Act, family: Family, count: number): Promise<UdpVisit> {
+  const target = targets[family];
+  const title = titleOf(act, family);
+  await scene.look();
+  const peer = await scene.runDatagrams('whoami', target);
+  console.log(`  ${title} name server ${target} was asked by ${peer}`);
+  const burst = JSON.parse(await scene.runDatagrams('burst', target, String(count))) as Burst;
+  const { echoed, bytes, seconds } = burst;
+  const took = `${seconds.toFixed(1)} s`;
+  console.log(`  ${title} ${echoed} of ${count} datagrams of ${bytes} bytes there and back in ${took}`);
+  return { act, family, peer, burst, sight: await scene.look() };
+}
+
+function titleOf(act: Act, family: Family): string {
+  const width = Math.max(...acts.map((one) => actTitle(one).length));
+  return `${actTitle(act).padEnd(width)} ${family === 'ipv4' ? 'IPv4' : 'IPv6'}`;
 }
 
 async function greet(scene: Scene, url: string): Promise<void> {

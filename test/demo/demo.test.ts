@@ -1,6 +1,6 @@
 // npm start, as a user has it: the whole demonstration, and every way it can end.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,15 +14,21 @@ const program = fileURLToPath(new URL('../../src/demo/main.js', import.meta.url)
 const roles = ['client', 'gateway', 'internet'];
 
 describe('npm start', { skip: whyNoNetns() }, () => {
-  it('shows both modes over both families, verifies each transfer and leaves nothing', async () => {
+  it('shows both modes, UDP and both editions over both families, verifies all and leaves nothing', async () => {
     const demo = new Demo('--mib', '16');
     assert.deepEqual(await demo.ended, [0, null], demo.output);
-    assert.equal(demo.output.match(/16 MiB in .* SHA-256 matches/g)?.length, 8, demo.output);
+    assert.equal(demo.output.match(/16 MiB in .* SHA-256 matches/g)?.length, 12, demo.output);
     for (const row of [
       /REDIRECT +192\.168\.50\.2 -> http:\/\/93\.184\.216\.34 +45\.9\.9\.2 +3 +\d+ MB +0 +0 /,
       /REDIRECT +fd50::2 -> http:\/\/\[2606:2800:220:1::34\] +2a09:9::2 +3 +\d+ MB +0 +0 /,
       /TPROXY +192\.168\.50\.2 -> http:\/\/93\.184\.216\.34 +45\.9\.9\.2 +3 +\d+ MB +0 +0 /,
       /TPROXY +fd50::2 -> http:\/\/\[2606:2800:220:1::34\] +2a09:9::2 +3 +\d+ MB +0 +0 /,
+      /TPROXY 2022 +192\.168\.50\.2 -> http:\/\/93\.184\.216\.34 +45\.9\.9\.2 +3 +\d+ MB +0 +0 /,
+      /TPROXY 2022 +fd50::2 -> http:\/\/\[2606:2800:220:1::34\] +2a09:9::2 +3 +\d+ MB +0 +0 /,
+      /TPROXY +192\.168\.50\.2 -> 93\.184\.216\.34 +45\.9\.9\.2 +2001 +5 MB +0 +0 +2000 of 2000\n/,
+      /TPROXY +fd50::2 -> 2606:2800:220:1::34 +2a09:9::2 +2001 +5 MB +0 +0 +2000 of 2000\n/,
+      /TPROXY 2022 +192\.168\.50\.2 -> 93\.184\.216\.34 +45\.9\.9\.2 +2001 +5 MB +0 +0 +2000 of 2000\n/,
+      /TPROXY 2022 +fd50::2 -> 2606:2800:220:1::34 +2a09:9::2 +2001 +5 MB +0 +0 +2000 of 2000\n/,
     ]) {
       assert.match(demo.output, row);
     }
@@ -58,13 +64,28 @@ describe('npm start', { skip: whyNoNetns() }, () => {
 
   it('--hold keeps it up with commands that work, and Ctrl-C then is a clean end', async () => {
     const demo = new Demo('--mib', '1', '--hold');
-    await demo.waitFor(/ss -tnlp\n/);
+    await demo.waitFor(/-internet ss -tulnp\n/);
     demo.remember();
     const commands = [...demo.output.matchAll(/^ {2}(ip netns exec .*)$/gm)].map((match) => match[1]!);
-    assert.ok(commands.length >= 6, demo.output);
-    for (const command of commands.filter((one) => !one.endsWith(' bash'))) {
-      const shell = spawn('sh', ['-c', command], { stdio: 'ignore' });
-      assert.deepEqual(await once(shell, 'exit'), [0, null], command);
+    const outputs = commands
+      .filter((one) => !one.endsWith(' bash'))
+      .map((command) => execFileSync('sh', ['-c', command], { encoding: 'utf8' }));
+    for (const expected of [
+      /^93\.184\.216\.34 greets 45\.9\.9\.2$/m,
+      /^45\.9\.9\.2$/m,
+      /^2606:2800:220:1::34 greets 2a09:9::2$/m,
+      /^2a09:9::2$/m,
+      /^\tchain capture/m,
+      /counter to_proxy_udp \{\s+packets [1-9]/, // the query of a moment ago
+      /lookup 8388/,
+      /^local default dev lo/m,
+      /^udp .*:1080\b/m,
+      /^udp .*:8389\b/m,
+    ]) {
+      assert.ok(
+        outputs.some((output) => expected.test(output)),
+        `${expected} in: ${outputs.join('\n')}`,
+      );
     }
     demo.child.kill('SIGINT');
     assert.deepEqual(await demo.ended, [0, null]);
@@ -75,11 +96,12 @@ describe('npm start', { skip: whyNoNetns() }, () => {
     const demo = new Demo('--mib', '1024');
     await demo.waitForTransfer();
     const folder = join(tmpdir(), demo.folders()[0]!);
-    const { password } = JSON.parse(readFileSync(join(folder, 'config.json'), 'utf8')) as {
-      password: string;
-    };
     assert.equal(statSync(folder).mode & 0o777, 0o700);
-    assert.equal(statSync(join(folder, 'config.json')).mode & 0o777, 0o600);
+    const files = readdirSync(folder).map((name) => join(folder, name));
+    assert.equal(files.length, 2);
+    for (const file of files) assert.equal(statSync(file).mode & 0o777, 0o600, file);
+    const { password } = JSON.parse(readFileSync(files[0]!, 'utf8')) as { password: string };
+    assert.equal(Buffer.from(password, 'base64').length, 32);
     demo.child.kill('SIGTERM');
     await demo.ended;
     assert.ok(!demo.output.includes(password));
@@ -101,6 +123,15 @@ describe('npm start', { skip: whyNoNetns() }, () => {
     assert.deepEqual(await next.ended, [0, null], next.output);
     killed.assertNothingLeft();
     next.assertNothingLeft();
+  });
+
+  it('Ctrl-C among the datagrams leaves nothing', async () => {
+    const demo = new Demo('--mib', '1');
+    await demo.waitFor(/name server .* was asked by/); // the burst comes next
+    demo.remember();
+    demo.child.kill('SIGINT');
+    assert.deepEqual(await demo.ended, [130, null]);
+    demo.assertNothingLeft();
   });
 
   it('when ss-redir dies under it, it says so, shows the last log lines and leaves nothing', async () => {
