@@ -164,6 +164,24 @@ test('what is larger than the slot is told as cut', () => {
   assert.ok(blocks.length > 0);
 });
 
+test('one at a time is the same as several: length, content, and whether it was cut', () => {
+  const { fd, endpoint } = listen('127.0.0.1');
+  const sender = keep(connectUdp(endpoint, plain));
+  const sends = new SendBatch(slots);
+  const texts = ['first', '', 'x'.repeat(1000)];
+  const blocks = add(sends, texts);
+  sends.send(sender);
+  const batch = new ReceiveBatch(memory, slotSize, slotSize - 600, 16, { names: false, control: false });
+  for (const text of texts) {
+    assert.equal(batch.receive(fd, 1), 1);
+    const at = slotSize - 600;
+    assert.equal(memory.bytes.toString('latin1', at, at + batch.lengthOf(0)), text.slice(0, 584));
+    assert.equal(batch.isTruncated(0), text.length > 584);
+  }
+  assert.ok(batch.receive(fd, 1) < 0);
+  assert.ok(blocks.length > 0);
+});
+
 test('the original destination comes for IPv4, IPv6, and IPv4 on `::`', () => {
   const cases = [
     ['127.0.0.1', '127.0.0.1', SOL_IP, IP_ORIGDSTADDR],
