@@ -13,7 +13,7 @@
  * on that user's key counts, for the answer too.
  */
 import type { AeadBackend, Sealer } from '../crypto/aead.js';
-import type { Credentials, UserIndex } from '../crypto/credentials.js';
+import type { Credentials } from '../crypto/credentials.js';
 import {
   identitySubkey,
   maxIdentityKeys,
@@ -27,6 +27,7 @@ import { Block } from '../linux/memory.js';
 import { maxAddressSize, readAddress } from './address.js';
 import type { SaltVerdict } from '../crypto/salt-pool.js';
 import type { StreamEncoder } from './stream.js';
+import type { UserTable } from './user-table.js';
 import {
   checkTypeAndClock,
   forged,
@@ -174,7 +175,7 @@ export interface RequestKeys {
   readonly method: Method;
   readonly credentials: Credentials;
   /** Of `credentials.users`. */
-  readonly users: UserIndex;
+  readonly users: UserTable;
   readonly now: Clock;
   /**
    * Asked once a request, right after its fixed header has proved to know the key. It remembers the salt in the same step,
@@ -229,7 +230,7 @@ export class RequestHeader implements HeaderReader {
     const { backend, credentials, users } = this.keys;
     openedIdentity.bytes.set(source.bytes.subarray(at, at + identityHeaderSize));
     backend.blockCipher(identitySubkey(credentials.key, salt)).decrypt(openedIdentity, 0);
-    const user = users.find(openedIdentity.bytes);
+    const user = users.find(openedIdentity.bytes, 0);
     if (user >= 0) return user;
     throw new ProtocolError(
       'UNKNOWN_USER',

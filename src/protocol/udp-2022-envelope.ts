@@ -103,7 +103,7 @@ export class AesOpening implements OpeningEnvelope {
     this.key = key;
     this.headerCipher = backend.blockCipher(key);
     this.users = users;
-    this.table = users.length > 0 ? new UserTable(users.map((user) => pskHash(user.key))) : undefined;
+    this.table = users.length > 0 ? UserTable.of(users) : undefined;
   }
 
   reveal(block: Block, from: number): boolean {

@@ -1,3 +1,6 @@
+import type { User } from '../crypto/credentials.js';
+import { pskHash } from '../crypto/keys-2022.js';
+
 /** Finds a user by the 16 bytes that identify its key in an identity header (SIP023), without an object. */
 export class UserTable {
   private readonly hashes: readonly Uint8Array[];
@@ -13,6 +16,10 @@ export class UserTable {
       if (users === undefined) this.byWord.set(word, [user]);
       else users.push(user);
     }
+  }
+
+  static of(users: readonly User[]): UserTable {
+    return new UserTable(users.map(({ key }) => pskHash(key)));
   }
 
   /** The index of the user whose hash stands at `bytes[at]`; -1 if nobody has it. */

@@ -2,7 +2,7 @@
  * Makes the streams of a connection by the edition that its method belongs to, with the salts, clock and padding that the
  * codecs ask for. The relay knows the interfaces of stream.ts only.
  */
-import { UserIndex, type Credentials } from '../crypto/credentials.js';
+import type { Credentials } from '../crypto/credentials.js';
 import type { AeadBackend } from '../crypto/aead.js';
 import type { Method } from '../crypto/methods.js';
 import { randomBytes } from '../crypto/random.js';
@@ -11,6 +11,7 @@ import { SaltPool, type SaltPoolMemory } from '../crypto/salt-pool.js';
 import type { StreamDecoder, StreamEncoder } from '../protocol/stream.js';
 import { type Clock, StreamDecoder2022 } from '../protocol/tcp-2022.js';
 import { maxPadding, RequestEncoder2022, RequestHeader } from '../protocol/tcp-2022-request.js';
+import { UserTable } from '../protocol/user-table.js';
 import { ResponseEncoder2022, ResponseHeader } from '../protocol/tcp-2022-response.js';
 import { AeadStreamDecoder, AeadStreamEncoder } from '../protocol/tcp-aead.js';
 
@@ -80,7 +81,7 @@ export function serverStreams(
   const pool = new SaltPool(salts.memory);
   const requests = {
     ...keys,
-    users: new UserIndex(keys.credentials.users),
+    users: UserTable.of(keys.credentials.users),
     now,
     acceptSalt: (salt: Uint8Array) => pool.accept(salt, monotonicMs()),
   };

@@ -2,10 +2,11 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { selectBackend, type AeadBackend } from '../../src/crypto/aead.js';
-import { UserIndex, type User } from '../../src/crypto/credentials.js';
+import type { User } from '../../src/crypto/credentials.js';
 import { findMethod, methods, type Method } from '../../src/crypto/methods.js';
 import { nobleBackend } from '../../src/crypto/noble.js';
 import type { SaltVerdict } from '../../src/crypto/salt-pool.js';
+import { UserTable } from '../../src/protocol/user-table.js';
 import { ProtocolError, type ProtocolErrorCode } from '../../src/errors.js';
 import { Block } from '../../src/linux/memory.js';
 import type { StreamEncoder } from '../../src/protocol/stream.js';
@@ -738,7 +739,7 @@ function requestHeader(
     backend,
     method,
     credentials: { key: key!, identityKeys: [], users },
-    users: new UserIndex(users),
+    users: UserTable.of(users),
     now: () => now,
     acceptSalt: (salt) => {
       salts.push(toHex(salt));
