@@ -14,13 +14,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { addresses } from '../../src/demo/netns.js';
 import { Service } from '../../src/demo/service.js';
-import { toProxyMark } from '../../src/nft/apply.js';
 import { loadRules } from '../helpers/rules.js';
 import { readableProgram, type ReadableProgram } from '../helpers/readable-program.js';
 import { statusOf, threadsOf, workersOf } from '../helpers/threads.js';
+import { UdpSocket } from '../helpers/udp-sockets.js';
 import {
   families,
   originPorts,
@@ -36,7 +35,6 @@ import {
 const nobody = 65_534;
 const capNetRaw = (1n << 13n).toString(16).padStart(16, '0');
 const none = '0'.repeat(16);
-const datagramProgram = fileURLToPath(new URL('../interop/datagrams.js', import.meta.url));
 
 const common = { password, method: 'aes-256-gcm', mode: 'tcp_and_udp' };
 const redirConfig = {
@@ -55,6 +53,12 @@ describe('privileges', { skip: whySkipped() }, () => {
   const started: { stop(): Promise<unknown> }[] = [];
   before(async () => {
     world = await World.create('s1-priv');
+    for (const family of families)
+      await UdpSocket.open(world.origin, {
+        host: origins[family],
+        port: originPorts.udpEcho,
+        behaviour: 'echo',
+      });
     program = readableProgram(nobody);
     directory = mkdtempSync(join(tmpdir(), 'ss-redir-test-'));
   });
@@ -87,18 +91,6 @@ describe('privileges', { skip: whySkipped() }, () => {
     return { status: result.exitCode, output: `${result.stdout}${result.stderr}` };
   }
 
-  async function loadAllRules(): Promise<void> {
-    const { gateway } = world.bed;
-    await loadRules(gateway, 'tproxy', redirPort);
-    const chain = (family: string, loopback: string) =>
-      `table ${family} s1 { chain in { type filter hook prerouting priority -149;
-         iifname l0 udp dport ${originPorts.udpEcho} meta mark set ${toProxyMark} tproxy to ${loopback}:${redirPort} accept
-       }\n}`;
-    await gateway.run('nft', ['-f', '-'], {
-      input: `${chain('ip', '127.0.0.1')}\n${chain('ip6', '[::1]')}\n`,
-    });
-  }
-
   function capabilitiesOf(pid: number, set: string): Map<number, string> {
     return new Map(threadsOf(pid).map((tid) => [tid, statusOf(pid, tid, set)]));
   }
@@ -128,21 +120,18 @@ describe('privileges', { skip: whySkipped() }, () => {
       const [node, ...rest] = words('ss-server', { ...common, server: '::', server_port: serverPort }, [
         ...args,
       ]);
-      const { internet, client } = world.bed;
+      const { internet } = world.bed;
       started.push(await internet.start(node!, rest, { listen: serverPort }));
-      started.push(
-        await internet.start(process.execPath, [datagramProgram, 'echo', String(originPorts.udpEcho)]),
-      );
       const redir = await startRedir([...args], config);
       assert.equal(statusOf(redir.pid, redir.pid, 'Uid').split('\t')[0], String(nobody));
-      await loadAllRules();
+      await loadRules(world.bed.gateway, 'tproxy', redirPort, { protocols: ['tcp', 'udp'] });
       for (const family of families) {
         const target = { host: origins[family], port: originPorts.transfer };
         const { failures } = await world.client.bulk({ ...target, connections: 4, down: 1e6, up: 1e6 });
         assert.deepEqual(failures, {}, family);
-        const ask = [datagramProgram, 'ask', origins[family], originPorts.udpEcho, 2000, 1, 1200, 9000];
-        const { stdout } = await client.run(process.execPath, ask.map(String));
-        assert.deepEqual(JSON.parse(String(stdout)), [], family);
+        const echo = { host: origins[family], port: originPorts.udpEcho };
+        const datagrams = await UdpSocket.open(world.client, { host: family === 'ipv4' ? '0.0.0.0' : '::' });
+        assert.equal(await datagrams.ask(echo, 'hello'), `hello from ${echo.host} ${echo.port}`);
       }
     });
   }
