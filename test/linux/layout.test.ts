@@ -45,6 +45,11 @@ const headers = [
   'fcntl.h',
   'sys/resource.h',
   'sys/mman.h',
+  'netinet/udp.h',
+  'linux/capability.h',
+  'sys/prctl.h',
+  'sys/file.h',
+  'poll.h',
 ];
 
 /** What the C compiler makes of these expressions. */
@@ -92,7 +97,21 @@ function constants(file: string): [string, number][] {
 }
 
 test('every constant has the value of the C headers', { skip: without }, () => {
-  const found = ['sockopt.ts', 'socket.ts', 'epoll.ts', 'sockaddr.ts', 'rlimit.ts'].flatMap(constants);
+  const files = [
+    ...[
+      'sockopt',
+      'socket',
+      'epoll',
+      'sockaddr',
+      'rlimit',
+      'capabilities',
+      'process',
+      'unix-datagram',
+      'pipe',
+    ],
+    'passed-socket',
+  ].map((name) => `${name}.ts`);
+  const found = files.flatMap(constants);
   const known = found.filter(([name]) => !['IPPROTO_MPTCP', 'IP6T_SO_ORIGINAL_DST'].includes(name));
   assert.ok(known.length > 35, `only ${known.length} constants found`);
   assert.deepEqual(compiled(known.map(([name]) => name)), Object.fromEntries(known));
