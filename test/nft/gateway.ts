@@ -131,7 +131,8 @@ export class Gateway {
   }
 }
 
-async function resetCounter(netns: Netns, table: string, name: string): Promise<number> {
+/** What the named counter has counted since the last call. */
+export async function resetCounter(netns: Netns, table: string, name: string): Promise<number> {
   const { stdout } = await netns.run('nft', ['-j', 'reset', 'counter', 'inet', table, name]);
   const objects = (JSON.parse(stdout) as { nftables: { counter?: { packets: number } }[] }).nftables;
   return objects.find((object) => object.counter)?.counter?.packets ?? Number.NaN;

@@ -1,6 +1,6 @@
 // Programs that run inside a namespace: `node peer.js listen PORT...` greets every TCP connection with the address it
 // comes from, `node peer.js connect HOST PORT` prints the greeting or the errno. `listen-udp PORT` prints what arrives,
-// `send-udp HOST PORT` sends one datagram, to a broadcast address too. `hold HOST PORT` sends a line every 20 ms until
+// `send-udp HOST PORT` sends one datagram, to a broadcast address too, `ask-udp HOST PORT` prints the answer or the errno. `hold HOST PORT` sends a line every 20 ms until
 // the connection breaks and prints why it ended. PEER_UID is the user to run as, PEER_FROM the address to
 // connect from.
 import dgram from 'node:dgram';
@@ -41,6 +41,20 @@ if (mode === 'send-udp') {
     socket.setMulticastInterface('192.168.50.2');
     socket.send(`to ${host}`, Number(port), host, () => socket.close());
   });
+}
+
+if (mode === 'ask-udp') {
+  const socket = dgram.createSocket(host.includes(':') ? 'udp6' : 'udp4');
+  const finish = (word: string) => {
+    clearTimeout(silence);
+    socket.close();
+    console.log(word);
+  };
+  const silence = setTimeout(() => finish('ETIMEDOUT'), 1500);
+  socket.on('message', (message) => finish(message.toString()));
+  socket.on('error', (error: NodeJS.ErrnoException) => finish(String(error.code)));
+  // Only a connected socket hears of ICMP errors.
+  socket.connect(Number(port), host, () => socket.send('question'));
 }
 
 if (mode === 'hold') {
