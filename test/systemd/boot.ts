@@ -18,6 +18,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { connect, createServer } from 'node:net';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -98,6 +99,10 @@ export const scenarios: Record<string, () => Promise<void>> = {
     configure('home', { local_port: 1300, workers: 1 });
     systemctl('restart', service);
     assert.deepEqual(listeningPorts(), [1300, 1300]);
+    configure('home', { workers: 'auto' }); // ProcSubset=pid hides the processors from os.cpus()
+    systemctl('restart', service);
+    const sockets = availableParallelism() + 1;
+    assert.deepEqual(listeningPorts(), Array(sockets).fill(redirPort));
     configure('home', {});
     systemctl('restart', service);
     assert.deepEqual(listeningPorts(), [redirPort, redirPort, redirPort]);
