@@ -46,10 +46,21 @@ const redirConfig = {
   tcp_tproxy: true,
 };
 
+const directory = mkdtempSync(join(tmpdir(), 'ss-redir-test-'));
+const pidFile = join(directory, 'ss-redir.pid');
+const pidIn = (): number => Number(readFileSync(pidFile, 'utf8'));
+const isAlive = (pid: number): boolean => existsSync(`/proc/${pid}`);
+
+/** The process that stays is no child of ours: it is ended by its number. */
+async function end(pid: number, signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+  process.kill(pid, signal);
+  for (let tries = 0; tries < 200 && isAlive(pid); tries++) await delay(10);
+  assert.ok(!isAlive(pid), 'has not ended');
+}
+
 describe('privileges', { skip: whySkipped() }, () => {
   let world: World;
   let program: ReadableProgram;
-  let directory: string;
   const started: { stop(): Promise<unknown> }[] = [];
   before(async () => {
     world = await World.create('s1-priv');
@@ -60,11 +71,10 @@ describe('privileges', { skip: whySkipped() }, () => {
         behaviour: 'echo',
       });
     program = readableProgram(nobody);
-    directory = mkdtempSync(join(tmpdir(), 'ss-redir-test-'));
   });
   after(async () => {
     program?.remove();
-    rmSync(directory, { recursive: true });
+    rmSync(directory, { recursive: true, force: true });
     await world?.destroy();
   });
   afterEach(async () => {
@@ -91,9 +101,8 @@ describe('privileges', { skip: whySkipped() }, () => {
     return { status: result.exitCode, output: `${result.stdout}${result.stderr}` };
   }
 
-  function capabilitiesOf(pid: number, set: string): Map<number, string> {
-    return new Map(threadsOf(pid).map((tid) => [tid, statusOf(pid, tid, set)]));
-  }
+  const inBackground = (args: string[] = [], config: Config = {}) =>
+    run(words('ss-redir', { ...redirConfig, ...config }, ['-f', pidFile, ...args]));
 
   test('-a: every thread is the user, the workers have CAP_NET_RAW alone, all others nothing or the same', async () => {
     const redir = await startRedir(['-a', 'nobody', '--workers', '2']);
@@ -140,7 +149,7 @@ describe('privileges', { skip: whySkipped() }, () => {
     // The workers are started one after another, all of them after the drop: the last is as the first.
     const redir = await startRedir(['-a', 'nobody', '--workers', '4']);
     for (const tid of await workersOf(redir.pid, 4)) {
-      assert.equal(capabilitiesOf(redir.pid, 'CapEff').get(tid), capNetRaw);
+      assert.equal(statusOf(redir.pid, tid, 'CapEff'), capNetRaw);
     }
   });
 
@@ -223,23 +232,11 @@ describe('privileges', { skip: whySkipped() }, () => {
   });
 
   describe('-f', () => {
-    const pidFile = () => join(directory, 'ss-redir.pid');
-    const pidIn = () => Number(readFileSync(pidFile(), 'utf8'));
-    const isAlive = (pid: number) => existsSync(`/proc/${pid}`);
-    /** The process that stays is no child of ours: it is ended by its number. */
-    async function end(pid: number, signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
-      process.kill(pid, signal);
-      for (let tries = 0; tries < 200 && isAlive(pid); tries++) await delay(10);
-      assert.ok(!isAlive(pid), 'has not ended');
-    }
     afterEach(async () => {
       const left = world.bed.gateway.pids();
       for (const pid of left)
         if (readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('-f')) await end(pid, 'SIGKILL');
     });
-
-    const inBackground = (args: string[] = [], config: Config = {}) =>
-      run(words('ss-redir', { ...redirConfig, ...config }, ['-f', pidFile(), ...args]));
 
     test('the command ends with status 0 once its child listens; the file has the number of the process that serves', async () => {
       const { status, output } = await inBackground();
@@ -264,7 +261,7 @@ describe('privileges', { skip: whySkipped() }, () => {
       assert.equal(readlinkSync(`/proc/${pid}/cwd`), '/');
       for (const fd of [0, 1, 2]) assert.equal(readlinkSync(`/proc/${pid}/fd/${fd}`), '/dev/null');
       await end(pid);
-      assert.ok(!existsSync(pidFile()), 'the file is gone after a clean end');
+      assert.ok(!existsSync(pidFile), 'the file is gone after a clean end');
     });
 
     test('its refusal is the command’s: status 1, the message, and no file left', async () => {
@@ -279,7 +276,7 @@ describe('privileges', { skip: whySkipped() }, () => {
         output,
         new RegExp(`ERROR: cannot listen at \\[::\\]:${redirPort} \\(TCP\\): the port is in use`),
       );
-      assert.ok(!existsSync(pidFile()));
+      assert.ok(!existsSync(pidFile));
     });
 
     test('a second start is refused with the number of the first, which goes on', async () => {
@@ -301,7 +298,7 @@ describe('privileges', { skip: whySkipped() }, () => {
       const killed = pidIn();
       await end(killed, 'SIGKILL');
       assert.equal(pidIn(), killed, 'left behind');
-      writeFileSync(pidFile(), `${process.pid}\n`);
+      writeFileSync(pidFile, `${process.pid}\n`);
       assert.equal((await inBackground()).status, 0);
       assert.notEqual(pidIn(), process.pid);
       await end(pidIn());
@@ -323,8 +320,8 @@ describe('privileges', { skip: whySkipped() }, () => {
       const pid = pidIn();
       assert.equal(statusOf(pid, pid, 'Uid').split('\t')[0], String(nobody));
       await end(pid);
-      assert.equal(statSync(pidFile()).size, 0); // a directory of root's
-      rmSync(pidFile());
+      assert.equal(statSync(pidFile).size, 0); // a directory of root's
+      rmSync(pidFile);
     });
   });
 });

@@ -23,9 +23,10 @@ export interface ReadableProgram {
   remove(): void;
 }
 
+const scriptIn = (directory: string) => (command: string) => join(directory, `${command}.js`);
+
 export function readableProgram(uid: number): ReadableProgram {
   const own = join(repository, 'dist/src/bin');
-  const scriptIn = (directory: string) => (command: string) => join(directory, `${command}.js`);
   if (mayRead(uid, join(own, 'ss-redir.js'))) return { script: scriptIn(own), remove: () => {} };
   const copy = mkdtempSync(join(tmpdir(), 'ss-redir-test-'));
   chmodSync(copy, 0o755);

@@ -125,9 +125,9 @@ describe('beside a service manager', { skip: whySkipped() }, () => {
     const hung = new HungThread(worker!);
     try {
       await delay(watchdogMs / 2); // what was on its way
-      const before = fed();
+      const feeds = fed();
       await delay(watchdogMs);
-      assert.equal(fed(), before, 'fed while a worker hangs');
+      assert.equal(fed(), feeds, 'fed while a worker hangs');
       assert.match(
         redir.output,
         /ERROR: worker [12] has stood still for \d s: the watchdog is not fed any more/,
@@ -197,9 +197,9 @@ describe('beside a service manager', { skip: whySkipped() }, () => {
     await delay(500);
     const [pid] = childrenOf(redir.pid);
     const cpu = () => readUsage(pid!).userSeconds + readUsage(pid!).systemSeconds;
-    const before = cpu();
+    const usedBefore = cpu();
     await delay(1000);
-    assert.ok(cpu() - before <= 0.1, `${cpu() - before} s of CPU in a second at the limit`);
+    assert.ok(cpu() - usedBefore <= 0.1, `${cpu() - usedBefore} s of CPU in a second at the limit`);
     await Promise.all(held.map((socket) => socket.reset()));
     await carries();
   });

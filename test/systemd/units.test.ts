@@ -28,6 +28,17 @@ const mostExposed = 2.0;
 const contents = (name: string): string => readFileSync(join(directory, name), 'utf8');
 const instance = (name: string): string => name.replace('@.', '@home.');
 
+function verify(scratch: string) {
+  return spawnSync(
+    'systemd-analyze',
+    ['verify', '--man=no', ...files.map((name) => join(scratch, instance(name)))],
+    {
+      encoding: 'utf8',
+      env: { ...process.env, SYSTEMD_UNIT_PATH: `${scratch}:` },
+    },
+  );
+}
+
 describe('unit files', { skip: findCommand('systemd-analyze') ? false : 'needs systemd-analyze' }, () => {
   let scratch: string;
   before(() => {
@@ -51,17 +62,8 @@ describe('unit files', { skip: findCommand('systemd-analyze') ? false : 'needs s
   after(() => rmSync(scratch, { recursive: true, force: true }));
 
   test('systemd-analyze verify has nothing to say, with the rules and without', () => {
-    const verify = () =>
-      spawnSync(
-        'systemd-analyze',
-        ['verify', '--man=no', ...files.map((name) => join(scratch, instance(name)))],
-        {
-          encoding: 'utf8',
-          env: { ...process.env, SYSTEMD_UNIT_PATH: `${scratch}:` },
-        },
-      );
     for (const round of ['with', 'without']) {
-      const { status, stdout, stderr } = verify();
+      const { status, stdout, stderr } = verify(scratch);
       assert.deepEqual({ round, status, said: stdout + stderr }, { round, status: 0, said: '' });
       rmSync(join(scratch, 'ss-redir@home.service.d'), { recursive: true, force: true });
     }
