@@ -95,6 +95,17 @@ export const scenarios: Record<string, () => Promise<void>> = {
     });
   },
 
+  'with fewer and more workers than kept listeners every one of them is accepted from': async () => {
+    for (const workers of [1, 3, 2]) {
+      configure('home', { workers });
+      systemctl('restart', service);
+      assert.match(show(service, 'StatusText'), new RegExp(`with ${workers} worker`));
+      assert.deepEqual(listeningPorts(), [redirPort, redirPort, redirPort], `${workers} workers`);
+      const results = await Promise.all(Array.from({ length: 40 }, ask)); // the kernel spreads them over both sockets
+      assert.deepEqual(new Set(results), new Set(['answered']));
+    }
+  },
+
   'after a change of workers and port the old listeners are gone, and the new ones serve': async () => {
     configure('home', { local_port: 1300, workers: 1 });
     systemctl('restart', service);
