@@ -47,6 +47,7 @@ const redirConfig = {
 };
 
 const directory = mkdtempSync(join(tmpdir(), 'ss-redir-test-'));
+process.on('exit', () => rmSync(directory, { recursive: true, force: true }));
 const pidFile = join(directory, 'ss-redir.pid');
 const pidIn = (): number => Number(readFileSync(pidFile, 'utf8'));
 const isAlive = (pid: number): boolean => existsSync(`/proc/${pid}`);
@@ -74,7 +75,6 @@ describe('privileges', { skip: whySkipped() }, () => {
   });
   after(async () => {
     program?.remove();
-    rmSync(directory, { recursive: true, force: true });
     await world?.destroy();
   });
   afterEach(async () => {
