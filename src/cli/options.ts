@@ -130,7 +130,7 @@ export const options: readonly Option[] = [
     commands: both,
     key: 'method',
     fallback: 'chacha20-ietf-poly1305',
-    help: 'aes-128-gcm, aes-192-gcm, aes-256-gcm or [x]chacha20-ietf-poly1305',
+    help: 'aes-{128,192,256}-gcm, [x]chacha20-ietf-poly1305 or one of 2022-blake3-*',
   },
 
   // Files and limits

@@ -42,6 +42,8 @@ export const families = [
   },
 ] as const;
 
+export type Family = (typeof families)[number];
+
 const binaries = fileURLToPath(new URL('../../src/bin/', import.meta.url));
 const peer = fileURLToPath(new URL('peer.js', import.meta.url));
 const serverPort = 8388;

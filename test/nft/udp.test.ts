@@ -5,7 +5,7 @@ import { whyNoNetns } from '../../src/demo/netns.js';
 import { rulesTable } from '../../src/nft/apply.js';
 import { UdpSocket } from '../helpers/udp-sockets.js';
 import { redirPort } from './gateway.js';
-import { families, UdpGateway } from './udp-gateway.js';
+import { families, type Family, UdpGateway } from './udp-gateway.js';
 
 describe('UDP through the tproxy rules', { skip: whyNoNetns() }, () => {
   let gateway: UdpGateway;
@@ -17,7 +17,8 @@ describe('UDP through the tproxy rules', { skip: whyNoNetns() }, () => {
   afterEach(() => gateway.reset());
   after(() => gateway.destroy());
 
-  for (const { family, any, target, stranger, client, lan, wan, server } of families) {
+  for (const one of families) {
+    const { family, any, target, stranger, client, lan, wan, server } = one;
     describe(family, () => {
       it('the client is answered by the proxy only, and each datagram is counted', async () => {
         await gateway.remote(target, 53);
@@ -150,30 +151,16 @@ describe('UDP through the tproxy rules', { skip: whyNoNetns() }, () => {
 
       it('what the client says to a remote that spoke first goes by the proxy', async () => {
         await gateway.apply();
-        await meetStranger();
+        await meetStranger(gateway, one);
         assert.equal(await gateway.passed(), 0);
       });
 
       it('and without the chain `untracked` it would go out in clear', async () => {
         await gateway.apply();
         await gateway.run('nft', [`flush chain ${rulesTable} untracked`]);
-        assert.match(await meetStranger(), new RegExp(`^${client} `));
+        assert.match(await meetStranger(gateway, one), new RegExp(`^${client} `));
         assert.equal(await gateway.passed(), 1);
       });
-
-      /** The client asks one remote, another one that it has never asked speaks to it, and it answers. */
-      async function meetStranger(): Promise<string> {
-        const asked = await gateway.remote(target, 4000, 'silent');
-        const other = await gateway.remote(stranger, 9999, 'silent');
-        const socket = await UdpSocket.open(gateway.client, { host: any });
-        await socket.send({ host: target, port: 4000 }, 'question');
-        const [host, port] = (await asked.next()).from.split(' ') as [string, string];
-        await other.send({ host, port: Number(port) }, 'who are you');
-        assert.equal((await socket.next()).from, `${stranger} 9999`);
-        await socket.send({ host: stranger, port: 9999 }, 'me');
-        const { from } = await other.next();
-        return from;
-      }
     });
   }
 
@@ -203,3 +190,17 @@ describe('UDP through the tproxy rules', { skip: whyNoNetns() }, () => {
     assert.equal(await gateway.counter('stopped'), 0);
   });
 });
+
+/** The client asks one remote, another one that it has never asked speaks to it, and it answers. */
+async function meetStranger(gateway: UdpGateway, { any, target, stranger }: Family): Promise<string> {
+  const asked = await gateway.remote(target, 4000, 'silent');
+  const other = await gateway.remote(stranger, 9999, 'silent');
+  const socket = await UdpSocket.open(gateway.client, { host: any });
+  await socket.send({ host: target, port: 4000 }, 'question');
+  const [host, port] = (await asked.next()).from.split(' ') as [string, string];
+  await other.send({ host, port: Number(port) }, 'who are you');
+  assert.equal((await socket.next()).from, `${stranger} 9999`);
+  await socket.send({ host: stranger, port: 9999 }, 'me');
+  const { from } = await other.next();
+  return from;
+}
