@@ -93,6 +93,25 @@ describe('rule files by hand', { skip: whyNoNetns() }, () => {
     });
   }
 
+  for (const protocols of [['tcp'], ['udp'], ['tcp', 'udp']] as const) {
+    it(`tproxy: protocols may be ${protocols.join(' and ')}`, async () => {
+      await gateway.apply('tproxy', { protocols });
+      assert.match(
+        await gateway.state(),
+        new RegExp(`meta l4proto != \\{? ?${protocols.join(', ')}( \\}| counter)`),
+      );
+      await removeRules(gateway.run);
+    });
+  }
+
+  for (const mode of modes) {
+    it(`${mode}: the file has no word that nft 1.0.6 does not know, and no rule without an end before a brace`, () => {
+      const rules = readFileSync(rulesFile(mode), 'utf8').replaceAll(/#.*/g, '');
+      assert.doesNotMatch(rules, /\b(destroy|persist)\b/);
+      assert.doesNotMatch(rules, /\b(counter|accept|return|drop|reset)[ \t]*\}/);
+    });
+  }
+
   it('one mode replaces the other without a rest', async () => {
     await gateway.apply('redirect');
     const redirect = await gateway.state();

@@ -1,6 +1,6 @@
 // What the rule tests share: a testbed whose internet greets on port 80 and counts what comes straight from the client,
 // and Debian's Shadowsocks programs to hand connections to.
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -136,4 +136,22 @@ export async function resetCounter(netns: Netns, table: string, name: string): P
   const { stdout } = await netns.run('nft', ['-j', 'reset', 'counter', 'inet', table, name]);
   const objects = (JSON.parse(stdout) as { nftables: { counter?: { packets: number } }[] }).nftables;
   return objects.find((object) => object.counter)?.counter?.packets ?? Number.NaN;
+}
+
+/** Puts the gateway's LAN interface into a bridge, br0, which has the addresses from now on. */
+export async function bridgeLan(gateway: Netns): Promise<void> {
+  for (const words of [
+    'link add br0 type bridge',
+    'addr flush dev l0',
+    'link set l0 master br0',
+    'link set br0 up',
+    'addr add 192.168.50.1/24 dev br0',
+    'addr add fd50::1/64 dev br0 nodad',
+  ]) {
+    await gateway.ip(words);
+  }
+}
+
+export function whyNoBridgeFilter(): string | undefined {
+  return existsSync('/proc/sys/net/bridge') ? undefined : 'br_netfilter is not loaded';
 }

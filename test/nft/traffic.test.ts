@@ -1,11 +1,10 @@
 // What the rules do to real connections, with Debian's shadowsocks-libev as the proxy.
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { addresses, whyNoNetns } from '../../src/demo/netns.js';
 import { ownMark, removeRules, type RulesMode } from '../../src/nft/apply.js';
-import { Gateway, redirPort } from './gateway.js';
+import { bridgeLan, Gateway, redirPort, whyNoBridgeFilter } from './gateway.js';
 
 const target4 = '93.184.216.34';
 const target6 = '2606:2800:220:1::34';
@@ -320,19 +319,10 @@ describe('settings that break TPROXY', { skip: whyNoNetns() }, () => {
 
   it(
     'bridge-nf-call on a bridged LAN refuses, and REDIRECT works on',
-    { skip: noBridgeFilter() },
+    { skip: whyNoBridgeFilter() },
     async () => {
       const { gateway: netns } = gateway.testbed;
-      for (const words of [
-        'link add br0 type bridge',
-        'addr flush dev l0',
-        'link set l0 master br0',
-        'link set br0 up',
-        'addr add 192.168.50.1/24 dev br0',
-        'addr add fd50::1/64 dev br0 nodad',
-      ]) {
-        await netns.ip(words);
-      }
+      await bridgeLan(netns);
       await gateway.testbed.client.ip('neigh flush dev c0'); // the bridge may have another hardware address
       await gateway.apply('tproxy', { lan: ['br0'] });
       assert.deepEqual(await connectBoth(), [`peer ${target4}`, `peer ${target6}`]);
@@ -350,10 +340,6 @@ describe('settings that break TPROXY', { skip: whyNoNetns() }, () => {
     },
   );
 });
-
-function noBridgeFilter(): string | false {
-  return existsSync('/proc/sys/net/bridge') ? false : 'br_netfilter is not loaded';
-}
 
 const overwriteMark =
   'table inet other { chain c { type filter hook prerouting priority -140; meta mark set 0x1; }; }';

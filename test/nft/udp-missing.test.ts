@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { whyNoNetns } from '../../src/demo/netns.js';
 import { UdpSocket } from '../helpers/udp-sockets.js';
+import { bridgeLan, whyNoBridgeFilter } from './gateway.js';
 import { families, UdpGateway } from './udp-gateway.js';
 
 describe('UDP through the tproxy rules when something is missing', { skip: whyNoNetns() }, () => {
@@ -86,3 +87,34 @@ describe('UDP through the tproxy rules when something is missing', { skip: whyNo
     await nothingPassed();
   });
 });
+
+describe('UDP of a bridged LAN while bridge-nf-call loses what tproxy decided', { skip: noBridge() }, () => {
+  let gateway: UdpGateway;
+
+  before(async () => {
+    gateway = await UdpGateway.create('ssr-udp-bridge');
+    const { gateway: netns, client } = gateway.testbed;
+    await bridgeLan(netns);
+    await client.ip('neigh flush dev c0'); // the bridge may have another hardware address
+    await gateway.startRelay();
+  });
+  after(() => gateway.destroy());
+
+  it('the client hears nothing, from no service of the router either, and nothing gets out', async () => {
+    await gateway.apply({ lan: ['br0'] });
+    for (const { target } of families) await gateway.remote(target, 53);
+    await UdpSocket.open(gateway.router, { host: '::', port: 53, dualStack: true, behaviour: 'mirror' });
+    for (const { target } of families) assert.equal(await gateway.seen(target, 53), target); // without it
+    const { gateway: netns } = gateway.testbed;
+    await netns.sysctl({
+      'net.bridge.bridge-nf-call-iptables': 1,
+      'net.bridge.bridge-nf-call-ip6tables': 1,
+    });
+    for (const { target } of families) assert.equal(await gateway.ask(target, 53), 'ETIMEDOUT');
+    assert.equal(await gateway.passed(), 0);
+  });
+});
+
+function noBridge(): string | undefined {
+  return whyNoNetns() ?? whyNoBridgeFilter();
+}
