@@ -115,6 +115,8 @@ export class UdpPeer implements EventHandler {
   readonly endpoint: Endpoint;
   /** Sends every datagram back to where it came from. */
   echoes = false;
+  /** In place of keeping what comes. */
+  onGot: (() => void) | undefined;
   readonly fd: number;
   private readonly batch = new ReceiveBatch(memory, slotSize, 0, 0, { names: true, control: false });
   private readonly to = new SockaddrBlock();
@@ -138,6 +140,10 @@ export class UdpPeer implements EventHandler {
   onEvents(): void {
     const count = this.batch.receive(this.fd, 64);
     for (let i = 0; i < count; i++) {
+      if (this.onGot !== undefined) {
+        this.onGot();
+        continue;
+      }
       const at = i * slotSize;
       const text = memory.bytes.toString('latin1', at, at + this.batch.lengthOf(i));
       const from = endpointAt(this.batch.names.bytes, this.batch.nameAt(i));
