@@ -15,6 +15,8 @@ import type { Service } from './service.js';
 export const namespacePrefix = 'ss-redir-demo';
 export const redirPort = 1080;
 const webPort = 80;
+/** A start, on a machine that is slow or has much else to do. */
+const timeoutMs = 20_000;
 
 interface Server {
   method: string;
@@ -151,10 +153,12 @@ export class Scene {
     }
     await internet.run('nft', [internetCounters]);
     const web = [trafficProgram, 'origin', String(webPort)];
-    await internet.start(process.execPath, web, { listen: webPort, label: 'web server' });
+    await internet.start(process.execPath, web, { listen: webPort, timeoutMs, label: 'web server' });
     const far = this.testbed.ipv6 ? [targets.ipv4, targets.ipv6] : [targets.ipv4];
     const names = [datagramProgram, 'origin', ...far];
-    await (await internet.start(process.execPath, names, { label: 'name server' })).waitForOutput(/ready/);
+    await (
+      await internet.start(process.execPath, names, { label: 'name server' })
+    ).waitForOutput(/ready/, timeoutMs);
     for (const server of Object.values(servers)) {
       await this.#startOurs(internet, 'ss-server', server, ['-u'], server.port);
     }
@@ -170,8 +174,13 @@ export class Scene {
     const file = this.#writeConfig(server);
     const onOutput = splitLines((line) => this.#onLog(`${command}: ${line}`));
     const args = [join(binaries, `${command}.js`), '-c', file, ...flags];
-    const service = await netns.start(process.execPath, args, { listen, label: command, onOutput });
-    await service.waitForOutput(/listening at/); // said when it is ready; the port is open a little earlier
+    const service = await netns.start(process.execPath, args, {
+      listen,
+      timeoutMs,
+      label: command,
+      onOutput,
+    });
+    await service.waitForOutput(/listening at/, timeoutMs); // said when it is ready; the port is open a little earlier
     return service;
   }
 

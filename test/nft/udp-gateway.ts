@@ -47,6 +47,8 @@ export type Family = (typeof families)[number];
 const binaries = fileURLToPath(new URL('../../src/bin/', import.meta.url));
 const peer = fileURLToPath(new URL('peer.js', import.meta.url));
 const serverPort = 8388;
+/** A start, on a machine that has much else to do. */
+const timeoutMs = 20_000;
 
 /** Counts, in the internet, UDP with an address of the LAN, and of the router itself beside ss-redir's packets. */
 const witness = `
@@ -116,8 +118,8 @@ export class UdpGateway {
 
   async #startOurs(netns: Netns, command: string, file: string, flags: string[], listen: number) {
     const args = [join(binaries, `${command}.js`), '-c', file, ...flags];
-    const service = await netns.start(process.execPath, args, { listen, label: command });
-    await service.waitForOutput(/listening at/);
+    const service = await netns.start(process.execPath, args, { listen, timeoutMs, label: command });
+    await service.waitForOutput(/listening at/, timeoutMs);
     return service;
   }
 
