@@ -39,8 +39,10 @@ describe('UDP through the tproxy rules when something is missing', { skip: whyNo
 
   it("without ss-redir no service of the router answers in the internet's place", async () => {
     await gateway.apply({ router: 'proxied' });
-    await UdpSocket.open(gateway.router, { host: '::', port: 53, dualStack: true, behaviour: 'mirror' });
+    const everywhere = { host: '::', port: 53, dualStack: true, behaviour: 'mirror' } as const;
+    const service = await UdpSocket.open(gateway.router, everywhere);
     assert.deepEqual(await askAll(), refused);
+    assert.equal(await service.count(), 0);
     await nothingPassed();
   });
 
