@@ -4,8 +4,8 @@ import type { Option } from './options.js';
 
 const purposes: Readonly<Record<Command, string>> = {
   'ss-redir':
-    'Sends TCP connections that nftables hands over (REDIRECT, or TPROXY with -T) through a Shadowsocks server.',
-  'ss-server': 'Shadowsocks server: connects to where its clients ask.',
+    'Sends what nftables hands over through a Shadowsocks server: TCP (REDIRECT, or TPROXY with -T), UDP (-u, always TPROXY).',
+  'ss-server': 'Shadowsocks server: connects to where its clients ask, and relays their UDP (-u).',
 };
 
 const examples: Readonly<Record<Command, string>> = {
