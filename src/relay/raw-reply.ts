@@ -45,6 +45,11 @@ export class RawReply {
     this.mark = mark;
   }
 
+  /** Whether this process may have such a socket: it takes CAP_NET_RAW. */
+  get isAllowed(): boolean {
+    return this.socketOf(ipv4) >= 0;
+  }
+
   /**
    * Sends `block[from..to)` from one sockaddr to the other, of the same family. There must be 56 bytes of room before `from`.
    *

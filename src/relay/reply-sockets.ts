@@ -1,7 +1,7 @@
 /**
  * Sockets that answer in the name of a remote address: bound to it, and kept, because to open one for each datagram took
- * four times as long as to send it. Where a local service owns the port, and when there are too many remotes at once, the
- * raw socket answers instead.
+ * four times as long as to send it. Where a local service owns the port, or may want it, and when there are too many remotes at
+ * once, the raw socket answers instead.
  */
 import { SyscallError } from '../errors.js';
 import { openReplySocket } from '../linux/datagram.js';
@@ -12,6 +12,16 @@ import { AddressTable } from './address-table.js';
 import { Recency, type Used } from './recency.js';
 import { sockaddrPort } from './udp-address.js';
 import type { UdpContext } from './udp-context.js';
+
+/**
+ * UDP ports of services that routers run: DNS, NTP, DHCP, TFTP, SNMP, IKE, syslog, RADIUS, STUN, SSDP, mDNS, and VPNs (OpenVPN,
+ * L2TP, WireGuard). A socket of ours on a remote's such port would keep a service from binding it on all addresses, for as long
+ * as somebody in the LAN uses that remote. The raw socket owns no port.
+ */
+const servicePorts: ReadonlySet<number> = new Set([
+  53, 67, 68, 69, 123, 161, 162, 500, 514, 546, 547, 853, 1194, 1701, 1812, 1813, 1900, 3478, 4500, 5353,
+  51820,
+]);
 
 /** A remote that said nothing for so long gets a new socket. */
 const maxAgeMs = 60_000;
@@ -38,9 +48,13 @@ export class ReplySockets {
   /** For a remote that finds no place. */
   private readonly raw = new ReplySocket(-1);
 
-  constructor(context: UdpContext, capacity: number) {
+  private readonly mayUseRaw: boolean;
+
+  /** @param mayUseRaw without CAP_NET_RAW there is no other way than to bind. */
+  constructor(context: UdpContext, capacity: number, mayUseRaw: boolean) {
     this.context = context;
     this.table = new AddressTable(capacity);
+    this.mayUseRaw = mayUseRaw;
   }
 
   get size(): number {
@@ -49,6 +63,7 @@ export class ReplySockets {
 
   /** The socket that speaks for the sockaddr at `bytes[at]`. */
   find(bytes: Buffer, at: number): ReplySocket {
+    if (this.mayUseRaw && servicePorts.has(sockaddrPort(bytes, at))) return this.raw;
     const { nowMs } = this.context.reactor;
     const place = this.table.findSockaddr(bytes, at);
     if (place < 0) return this.open(bytes, at, nowMs);
@@ -60,7 +75,7 @@ export class ReplySockets {
   private open(bytes: Buffer, at: number, nowMs: number): ReplySocket {
     if (this.table.full) {
       const oldest = this.recency.oldest!;
-      if (nowMs - oldest.lastUsedMs < busyMs) return this.raw;
+      if (this.mayUseRaw && nowMs - oldest.lastUsedMs < busyMs) return this.raw;
       this.close(oldest);
       this.table.findSockaddr(bytes, at);
     }

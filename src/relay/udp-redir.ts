@@ -69,8 +69,8 @@ export class UdpRedir implements Deadlined {
     this.tcpUpstreams = tcpUpstreams;
     this.createPackets = createPackets;
     this.sessions = new AddressTable(context.maxSessions);
-    this.replies = new ReplySockets(context, maxReplySockets);
     this.raw = new RawReply(context.socketOptions.mark);
+    this.replies = new ReplySockets(context, maxReplySockets, this.raw.isAllowed);
     this.plain = context.datagrams.batch(plainOffset, { names: true, control: true });
     this.packets = context.datagrams.batch(packetOffset, { names: false, control: false });
     this.queue = new DatagramQueue(context.datagrams.block);
@@ -95,7 +95,7 @@ export class UdpRedir implements Deadlined {
         if (-count !== EAGAIN) log.limited('udp-receive', `udp: recvmmsg: ${errnoName(-count)}`);
         return;
       }
-      datagrams.used();
+      datagrams.used(count);
       for (let slot = 0; slot < count; slot++) this.take(listener, slot);
       for (let i = 0; i < this.queue.senderCount; i++) this.flush(this.queue.senders[i]!);
       this.queue.senderCount = 0;
@@ -229,7 +229,7 @@ export class UdpRedir implements Deadlined {
       const slots = session.slots;
       const count = this.packets.receive(session.fd, slots);
       if (count < 0) return this.answerFailed(session, -count);
-      datagrams.used();
+      datagrams.used(count);
       this.deliver(session, count);
       session.received(count);
       if (count < slots || session.fd < 0) return;

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { listenUdp } from '../../src/linux/datagram.js';
+import { close } from '../../src/linux/libc.js';
 import { openDescriptors } from '../../src/linux/rlimit.js';
 import { Endpoint } from '../../src/linux/sockaddr.js';
 import { writeAddress } from '../../src/protocol/address.js';
@@ -10,7 +12,7 @@ import { PacketServer, UdpRig } from '../helpers/udp-rig.js';
 const skip = process.getuid!() === 0 ? false : 'IP_TRANSPARENT and raw sockets need root';
 const edition2022 = '2022-blake3-aes-128-gcm';
 
-function remote(number: number, port = 53): Endpoint {
+function remote(number: number, port = 8053): Endpoint {
   return Endpoint.parse(`127.9.${number >> 8}.${number & 255}`, port)!;
 }
 
@@ -20,13 +22,13 @@ for (const method of ['aes-128-gcm', edition2022]) {
     const server = rig.packetServer();
     const redir = rig.startRedir([server.endpoint]);
     const client = rig.peer();
-    server.answersAs = [remote(1), remote(2), remote(1, 5353)];
+    server.answersAs = [remote(1), remote(2), remote(1, 9053)];
     rig.run(
       (function* (): Scenario {
         client.say(redir, 'one');
         yield () => client.got.length === 3;
         const sources = client.got.map(({ from }) => from).toSorted();
-        assert.deepEqual(sources, ['127.9.0.1:53', '127.9.0.1:5353', '127.9.0.2:53']);
+        assert.deepEqual(sources, ['127.9.0.1:8053', '127.9.0.1:9053', '127.9.0.2:8053']);
         assert.equal(server.got[0]!.to, redir.toString());
         const opened = openDescriptors();
         for (let i = 0; i < 20; i++) client.say(redir, '');
@@ -63,6 +65,23 @@ for (const method of ['aes-128-gcm', edition2022]) {
       );
     },
   );
+
+  test(`${method}: a service may still bind the port of a remote that has answered`, { skip }, () => {
+    const rig = new UdpRig({ method });
+    const server = rig.packetServer();
+    const redir = rig.startRedir([server.endpoint]);
+    const client = rig.peer();
+    const wireguard = 51820;
+    server.answersAs = [remote(1, wireguard)];
+    rig.run(
+      (function* (): Scenario {
+        client.say(redir, 'handshake');
+        yield () => client.got.length === 1;
+        assert.equal(client.got[0]!.from, `127.9.0.1:${wireguard}`);
+        close(listenUdp(Endpoint.parse('0.0.0.0', wireguard)!)); // without SO_REUSEADDR, as the kernel's WireGuard
+      })(),
+    );
+  });
 
   test(`${method}: a session that was silent for the timeout is forgotten`, { skip }, () => {
     const rig = new UdpRig({ method, timeoutMs: 300 });
@@ -118,7 +137,7 @@ for (const method of ['aes-128-gcm', edition2022]) {
         client.say(redir, 'one');
         yield () => client.got.length === 30;
         assert.equal(new Set(client.got.map(({ from }) => from)).size, 30);
-        assert.equal(openDescriptors(), before + 1 + 4 + 1); // the session, the replies, the raw socket
+        assert.equal(openDescriptors(), before + 1 + 4); // the session and the replies; the raw socket is there from the start
       })(),
     );
   });
