@@ -1,14 +1,12 @@
 import { buildConfig } from '../config/build.js';
-import type { FileSettings } from '../config/build.js';
 import type { Command, Config } from '../config/config.js';
-import { findDefaultFile, readConfigFile } from '../config/load.js';
+import { findDefaultFile, findInstanceFile, readConfigFile } from '../config/load.js';
 import { parseCommandLine } from './parse.js';
-
-const noFile: FileSettings = { settings: new Map(), warnings: [] };
+import type { CommandLine } from './parse.js';
 
 /**
- * Everything a command runs with. A default file is looked for only when there is no argument but --check, as
- * shadowsocks-libev does.
+ * Everything a command runs with. A default file is looked for only when the command line gives no setting, as
+ * shadowsocks-libev does it without arguments.
  *
  * @throws {UsageError | ConfigError} one line that names option or file and key.
  */
@@ -17,8 +15,22 @@ export function loadConfig(
   argv: readonly string[],
   env: NodeJS.ProcessEnv = process.env,
 ): Config {
-  const { configFile, settings } = parseCommandLine(command, argv);
-  const bare = argv.every((argument) => argument === '--check');
-  const path = configFile ?? (bare ? findDefaultFile(command, env) : undefined);
-  return buildConfig(command, settings, path === undefined ? noFile : readConfigFile(path));
+  const commandLine = parseCommandLine(command, argv);
+  const { settings, instance } = commandLine;
+  const path = findFile(commandLine, env);
+  return buildConfig(command, {
+    commandLine: settings,
+    ...(path !== undefined && { file: readConfigFile(path) }),
+    ...(instance !== undefined && { instance }),
+    env,
+  });
+}
+
+function findFile(
+  { command, configFile, instance, settings }: CommandLine,
+  env: NodeJS.ProcessEnv,
+): string | undefined {
+  if (configFile !== undefined) return configFile;
+  if (instance !== undefined) return findInstanceFile(instance);
+  return settings.size === 0 ? findDefaultFile(command, env) : undefined;
 }

@@ -1,12 +1,13 @@
 /** From argv to settings. What a value means is the configuration's business; here is only whose value it is. */
 import { parseArgs } from 'node:util';
 import type { Command } from '../config/config.js';
+import { expectedInstance, isInstanceName } from '../config/instance.js';
 import { nearestName } from '../config/nearest.js';
 import { notYet } from '../config/schema.js';
 import { Setting } from '../config/setting.js';
 import type { Settings } from '../config/setting.js';
 import { UsageError } from '../errors.js';
-import { oneLine } from '../text.js';
+import { oneLine, quote } from '../text.js';
 import { options, optionsOf } from './options.js';
 import type { Option } from './options.js';
 
@@ -16,6 +17,8 @@ export interface CommandLine {
   readonly version: boolean;
   readonly check: boolean;
   readonly configFile?: string;
+  /** Whose configuration it is, and whose rules. */
+  readonly instance?: string;
   /** To serve in the background. */
   readonly pidFile?: string;
   /** By configuration key. */
@@ -53,11 +56,15 @@ export function parseCommandLine(command: Command, argv: readonly string[]): Com
   const last = (long: string) => given.findLast(({ option }) => option.long === long)?.value;
   const configFile = last('config');
   const pidFile = last('pid-file');
+  const instance = last('instance');
+  if (instance !== undefined && !isInstanceName(instance))
+    throw new UsageError(`option --instance: expected ${expectedInstance}, got ${quote(instance)}`);
   return {
     ...nothing,
     check: asked('check'),
     ...(configFile !== undefined && { configFile }),
     ...(pidFile !== undefined && { pidFile }),
+    ...(instance !== undefined && { instance }),
     settings: collect(given),
   };
 }

@@ -1,6 +1,7 @@
 /** What a command runs with, once file, command line and defaults have been put together and checked. */
 
 import type { Credentials } from '../crypto/credentials.js';
+import type { Settings } from './setting.js';
 
 export type Command = 'ss-redir' | 'ss-server';
 
@@ -8,6 +9,19 @@ export interface ServerAddress {
   /** An IP literal without brackets (IPv4-mapped ones as IPv4), or a name. */
   readonly host: string;
   readonly port: number;
+}
+
+/** ss-redir: how one server is reached. ss-server: an address to listen on. */
+export interface Server extends ServerAddress {
+  /** What the configuration calls it. */
+  readonly name?: string;
+  /** In ss-server the same for all. */
+  readonly method: string;
+  /** Not enumerable, like that of Config. */
+  readonly credentials: Credentials;
+  /** Which of the protocols that are relayed it carries. */
+  readonly tcp: boolean;
+  readonly udp: boolean;
 }
 
 /** An additional listening port, whose connections leave with this IP_TOS and IPV6_TCLASS. */
@@ -21,11 +35,13 @@ export interface Config {
   readonly command: Command;
   /** Where the settings were read from; absent when the command line gave everything. */
   readonly configFile?: string;
+  /** As --instance says. */
+  readonly instance?: string;
   /** Things to tell at start that do not stop it, one line each. */
   readonly warnings: readonly string[];
 
   /** ss-redir: the servers to choose from. ss-server: the addresses to listen on; `::` means IPv4 too. */
-  readonly servers: readonly ServerAddress[];
+  readonly servers: readonly Server[];
   /** ss-redir: where it listens. An IP literal. */
   readonly localAddress: string;
   /** ss-redir: where it listens; 0 in ss-server. */
@@ -39,8 +55,9 @@ export interface Config {
   /** ss-server: SO_BINDTODEVICE of its connections to targets. */
   readonly interface?: string;
 
+  /** Of the first server; in ss-server of all. */
   readonly method: string;
-  /** Not enumerable, so that printing, serialising, spreading or cloning a Config never carries a secret: read it by name. */
+  /** Of the first server, too. Not enumerable, so that printing, serialising, spreading or cloning a Config never carries a secret: read it by name. */
   readonly credentials: Credentials;
 
   readonly timeoutSeconds: number;
@@ -78,6 +95,9 @@ export interface Config {
   readonly tcpIncomingRcvbuf: number;
   readonly tcpOutgoingSndbuf: number;
   readonly tcpOutgoingRcvbuf: number;
+
+  /** What the file says of the rules, as it was written. */
+  readonly gateway?: Settings;
 }
 
 // As shadowsocks-libev has them.

@@ -3,12 +3,8 @@ import { getNodeValue, parseTree, printParseErrorCode } from 'jsonc-parser';
 import type { Node, ParseError } from 'jsonc-parser';
 import { ConfigError } from '../errors.js';
 import { oneLine, quote } from '../text.js';
+import type { ParsedFile, Section } from './file.js';
 import { Setting } from './setting.js';
-
-export interface ParsedFile {
-  readonly settings: ReadonlyMap<string, Setting>;
-  readonly warnings: readonly string[];
-}
 
 /**
  * The members of the one object in `text`. No message repeats anything of the text but a key's name.
@@ -26,31 +22,88 @@ export function parseJson(text: string, file: string): ParsedFile {
   if (root?.type !== 'object')
     throw new ConfigError(`${place(root?.offset ?? 0)}: expected an object in braces { }`);
 
-  const settings = new Map<string, Setting>();
-  const warnings: string[] = [];
-  for (const property of root.children ?? []) {
-    const [keyNode, valueNode] = property.children as [Node, Node];
-    const key = keyNode.value as string;
-    const at = place(keyNode.offset);
-    if (settings.has(key)) warnings.push(`${at}: key ${quote(key)} is there twice; the last one counts`);
-    const source = text.slice(valueNode.offset, valueNode.offset + valueNode.length);
-    settings.set(key, Setting.fromFile(place(valueNode.offset), key, valueOf(valueNode, place), source));
+  const reader = new Reader(text, place);
+  const settings = reader.members(root, '');
+  return { format: 'json', settings, ...reader.sections(root), warnings: reader.warnings };
+}
+
+/** Turns nodes of the tree into settings that know their places. */
+class Reader {
+  readonly warnings: string[] = [];
+  private readonly text: string;
+  private readonly place: (offset: number) => string;
+
+  constructor(text: string, place: (offset: number) => string) {
+    this.text = text;
+    this.place = place;
   }
-  return { settings, warnings };
+
+  /** `within` is what the object is, as messages name it behind the place. */
+  members(object: Node, within: string): Map<string, Setting> {
+    const settings = new Map<string, Setting>();
+    for (const property of object.children ?? []) {
+      const [keyNode, valueNode] = property.children as [Node, Node];
+      const key = keyNode.value as string;
+      if (settings.has(key)) {
+        const at = this.place(keyNode.offset) + within;
+        this.warnings.push(`${at}: key ${quote(key)} is there twice; the last one counts`);
+      }
+      const source = this.text.slice(valueNode.offset, valueNode.offset + valueNode.length);
+      const at = this.place(valueNode.offset) + within;
+      settings.set(key, Setting.fromFile(at, key, valueOf(valueNode, this.place), source));
+    }
+    return settings;
+  }
+
+  sections(root: Node): Pick<ParsedFile, 'servers' | 'gateway' | 'log'> {
+    const gateway = this.section(root, 'gateway');
+    const log = this.section(root, 'log');
+    return {
+      servers: this.servers(root),
+      ...(gateway !== undefined && { gateway }),
+      ...(log !== undefined && { log }),
+    };
+  }
+
+  private servers(root: Node): Section[] {
+    const list = memberOf(root, 'servers');
+    if (list === undefined || list.type === 'null') return [];
+    if (list.type !== 'array') throw this.refuse(list, 'servers', 'expected an array of objects');
+    return (list.children ?? []).map((node, index) => {
+      const title = `"servers" item ${index + 1}`;
+      if (node.type !== 'object')
+        throw this.refuse(node, 'servers', `item ${index + 1}: expected an object in braces { }`);
+      return { origin: `${this.place(node.offset)}: ${title}`, settings: this.members(node, `: ${title}`) };
+    });
+  }
+
+  private section(root: Node, key: string): Section | undefined {
+    const node = memberOf(root, key);
+    if (node === undefined || node.type === 'null') return undefined;
+    if (node.type !== 'object') throw this.refuse(node, key, 'expected an object in braces { }');
+    return {
+      origin: `${this.place(node.offset)}: ${quote(key)}`,
+      settings: this.members(node, `: ${quote(key)}`),
+    };
+  }
+
+  private refuse(node: Node, key: string, reason: string): ConfigError {
+    return new ConfigError(`${this.place(node.offset)}: key ${quote(key)}: ${reason}`);
+  }
+}
+
+/** The value of the last member of that name. */
+function memberOf(object: Node, key: string): Node | undefined {
+  const named = (property: Node): boolean => property.children?.[0]?.value === key;
+  return object.children?.findLast(named)?.children?.[1];
 }
 
 function refuseOtherFormats(text: string, place: (offset: number) => string): void {
   const start = text.search(/\S/);
-  if (start < 0)
-    throw new ConfigError(`${place(0)}: the file is empty, expected a JSON object in braces { }`);
   const rest = text.slice(start, start + 80);
   if (rest.startsWith('{') || rest.startsWith('/')) return;
-  if (rest.startsWith('#')) throw new ConfigError(`${place(start)}: ${noHashComments}`);
-  if (/^\[\s*[A-Za-z]/.test(rest)) {
-    throw new ConfigError(
-      `${place(start)}: this looks like an INI file, which this version does not read yet: expected JSON, which begins with {`,
-    );
-  }
+  if (rest.startsWith('#') || rest.startsWith(';'))
+    throw new ConfigError(`${place(start)}: ${noHashComments}`);
   const got = rest.startsWith('[') ? ', got an array' : '';
   throw new ConfigError(`${place(start)}: expected a JSON object in braces { }${got}`);
 }

@@ -1,16 +1,16 @@
 /** The configuration file: where it is and what is in it. */
-import { isUtf8 } from 'node:buffer';
-import { closeSync, existsSync, fstatSync, openSync, readSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { TextDecoder, getSystemErrorMap } from 'node:util';
 import { ConfigError, UsageError } from '../errors.js';
 import { oneLine } from '../text.js';
-import type { FileSettings } from './build.js';
 import type { Command } from './config.js';
+import type { ConfigFile, ParsedFile } from './file.js';
+import { parseIni } from './ini.js';
 import { parseJson } from './json.js';
+import { readTextFile } from './read-file.js';
 
-/** Nobody writes so much by hand: it is the wrong file. shadowsocks-libev stops at 128 KiB. */
-const largestFile = 1024 * 1024;
+const ownFolder = '/etc/ss-redir';
+const libevFolder = '/etc/shadowsocks-libev';
 
 /**
  * Where a command looks when it is given no argument at all: shadowsocks-libev's places, and ss-redir's own before them.
@@ -22,15 +22,39 @@ export function findDefaultFile(
   env: NodeJS.ProcessEnv,
   exists: (path: string) => boolean = existsSync,
 ): string {
-  const candidates = [
-    ...(command === 'ss-redir' ? ['/etc/ss-redir/config.conf'] : []),
-    ...userFile(env),
-    '/etc/shadowsocks-libev/config.json',
-  ];
+  return firstOf(
+    [
+      ...(command === 'ss-redir' ? [join(ownFolder, 'config.conf')] : []),
+      ...userFile(env),
+      join(libevFolder, 'config.json'),
+    ],
+    exists,
+    'no configuration',
+  );
+}
+
+/**
+ * The file of an instance; Debian's of that name last.
+ *
+ * @throws {UsageError} when there is none.
+ */
+export function findInstanceFile(instance: string, exists: (path: string) => boolean = existsSync): string {
+  return firstOf(
+    [
+      join(ownFolder, `${instance}.conf`),
+      join(ownFolder, `${instance}.json`),
+      join(libevFolder, `${instance}.json`),
+    ],
+    exists,
+    `no configuration for the instance ${instance}`,
+  );
+}
+
+function firstOf(candidates: readonly string[], exists: (path: string) => boolean, what: string): string {
   const found = candidates.find((path) => exists(path));
   if (found !== undefined) return found;
   throw new UsageError(
-    `no configuration: none of ${candidates.map(oneLine).join(', ')} exists; give -c FILE, or see --help`,
+    `${what}: none of ${candidates.map(oneLine).join(', ')} exists; give -c FILE, or see --help`,
   );
 }
 
@@ -40,46 +64,20 @@ function userFile(env: NodeJS.ProcessEnv): string[] {
 }
 
 /** @throws {ConfigError} one line: the file, where it can be told the line and column, and what was expected. */
-export function readConfigFile(path: string): FileSettings {
-  return { path, ...parseJson(decode(readBytes(path), path), path) };
+export function readConfigFile(path: string): ConfigFile {
+  const { text, openMode } = readTextFile(path);
+  return { path, ...parse(text, path), ...(openMode !== undefined && { openMode }) };
 }
 
-function readBytes(path: string): Buffer {
-  let fd: number | undefined;
-  try {
-    fd = openSync(path, 'r');
-    if (fstatSync(fd).isDirectory())
-      throw new ConfigError(`${oneLine(path)}: is a directory, expected a file`);
-    // Not by its size: /dev/stdin and <(…) of a shell have none. One byte more than allowed tells that it is too large.
-    const bytes = Buffer.alloc(largestFile + 1);
-    let filled = 0;
-    for (;;) {
-      const count = readSync(fd, bytes, filled, bytes.length - filled, null);
-      filled += count;
-      if (filled > largestFile)
-        throw new ConfigError(`${oneLine(path)}: larger than 1 MiB, which no configuration file is`);
-      if (count === 0) return bytes.subarray(0, filled);
-    }
-  } catch (error) {
-    if (error instanceof ConfigError) throw error;
-    throw new ConfigError(`${oneLine(path)}: cannot be read: ${reasonOf(error)}`);
-  } finally {
-    if (fd !== undefined) closeSync(fd);
+/** A brace in the first line that is no comment of INI's is JSON, and so is what can only be meant as JSON. */
+function parse(text: string, path: string): ParsedFile {
+  if (text.trim() === '') {
+    throw new ConfigError(
+      `${oneLine(path)}:1:1: the file is empty, expected a section like [redir], or a JSON object in braces { }`,
+    );
   }
-}
-
-/** `no such file or directory`, without the path and code that Node puts around it. */
-function reasonOf(error: unknown): string {
-  const { errno } = error as NodeJS.ErrnoException;
-  const known = errno === undefined ? undefined : getSystemErrorMap().get(errno);
-  return known?.[1] ?? 'unknown error';
-}
-
-function decode(bytes: Buffer, path: string): string {
-  const text = new TextDecoder().decode(bytes); // without the byte order mark
-  if (isUtf8(bytes)) return text;
-  const before = text.slice(0, text.indexOf('\ufffd'));
-  const line = before.split('\n').length;
-  const column = Array.from(before.slice(before.lastIndexOf('\n') + 1)).length + 1;
-  throw new ConfigError(`${oneLine(path)}:${line}:${column}: expected UTF-8 text, got other bytes`);
+  const lines = text.split(/\r\n|\n|\r/).map((line) => line.trim());
+  const first = lines.find((line) => line !== '' && !/^[#;]/.test(line)) ?? '';
+  const isJson = /^(?:[{"/]|\[(?:\s*[^\sA-Za-z]|$))/.test(first);
+  return isJson ? parseJson(text, path) : parseIni(text, path);
 }

@@ -2,6 +2,7 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import * as v from 'valibot';
 import { quote } from '../text.js';
+import { nearestName } from './nearest.js';
 import { readIpAddress, readNameserver, readServer } from './address.js';
 import { describe, describeSecret } from './setting.js';
 import type { Setting, Settings } from './setting.js';
@@ -64,9 +65,7 @@ const nameserver = parsed(
 /** Several in one string, separated by commas or spaces, or a list of them. */
 const nameservers = v.pipe(
   v.union([v.string(), v.array(v.unknown())], 'a string or an array of strings'),
-  v.transform((given) =>
-    typeof given === 'string' ? given.split(/[\s,]+/).filter((part) => part !== '') : given,
-  ),
+  v.transform((given) => (typeof given === 'string' ? splitList(given) : given)),
   v.array(nameserver),
 );
 
@@ -145,12 +144,19 @@ const password = v.pipe(
   ),
 );
 
+/** What a password from elsewhere ought to be and is not; undefined when there is nothing wrong with it. */
+export function checkPassword(text: string): string | undefined {
+  const result = v.safeParse(password, text);
+  return result.success ? undefined : result.issues[0].message;
+}
+
 /** Users of the 2022 edition, as shadowsocks-rust has them: their keys are looked at where the method is known. */
 const users = v.array(
   v.looseObject(
     {
       name: v.pipe(v.string('a name in a string'), v.regex(/^[^\s\p{Cc}]+$/u, 'a name without blanks')),
-      password: v.string('a key in a string'),
+      password: v.optional(v.string('a key in a string')),
+      password_file: v.optional(v.string('a file name in a string')),
     },
     'an object of name and password',
   ),
@@ -169,6 +175,7 @@ const schemas = {
   local_ipv6_address: ipAddress('an IPv6 address', isIPv6),
   interface: networkInterface,
   password,
+  password_file: text,
   key: v.string('base64 in a string'),
   method: text,
   timeout: seconds,
@@ -200,33 +207,89 @@ const schemas = {
   tcp_outgoing_rcvbuf: bytes,
 } as const;
 
+/** Of one of several servers, beside those of the flat keys that say how to reach it. */
+const serverSchemas = {
+  name: text,
+  disabled: flag,
+  mode: schemas.mode,
+} as const;
+
+const levels = ['info', 'debug'] as const;
+
+const logSchemas = {
+  level: v.picklist(levels, levels.map((level) => `"${level}"`).join(' or ')),
+  syslog: flag,
+} as const;
+
 export type Key = keyof typeof schemas;
-type Values = { [K in Key]: v.InferOutput<(typeof schemas)[K]> };
+type Schemas = Readonly<Record<string, v.GenericSchema>>;
+type Value<T extends Schemas, K extends keyof T> = v.InferOutput<T[K]> | undefined;
 
 const secrets: ReadonlySet<string> = new Set<Key>(['password', 'key', 'users']);
 /** Texts that shadowsocks-libev also takes as an integer; the others know numbers themselves or take none. */
-const texts: ReadonlySet<string> = new Set<Key>([
+const texts: ReadonlySet<string> = new Set<Key | 'name'>([
   'password',
+  'password_file',
   'key',
   'method',
   'server',
   'local_address',
   'mode',
   'user',
+  'name',
 ]);
+
+function splitList(written: string): string[] {
+  return written.split(/[\s,]+/).filter((part) => part !== '');
+}
+
+/** What INI, which has text only, writes in one line: `a.example [2001:db8::1]:8389`, `1081:EF, 1082:AF41`. */
+const fromLine: Readonly<Record<string, (written: string) => unknown>> = {
+  server: (written) => (written.trim() === '' ? written : splitList(written)),
+  dscp: (written) =>
+    Object.fromEntries(
+      splitList(written).map((pair) => {
+        const at = pair.indexOf(':');
+        return at < 0 ? [pair, ''] : [pair.slice(0, at), pair.slice(at + 1)];
+      }),
+    ),
+};
 
 /**
  * The checked value of a key; undefined when nobody gave it, or gave null.
  *
  * @throws {UsageError | ConfigError} which names option or file and key, what was expected and what came.
  */
-export function read<K extends Key>(settings: Settings, key: K): Values[K] | undefined {
+export function read<K extends Key>(settings: Settings, key: K): Value<typeof schemas, K> {
+  return readBy(schemas, settings, key);
+}
+
+export function readOfServer<K extends keyof typeof serverSchemas>(
+  settings: Settings,
+  key: K,
+): Value<typeof serverSchemas, K> {
+  return readBy(serverSchemas, settings, key);
+}
+
+export function readOfLog<K extends keyof typeof logSchemas>(
+  settings: Settings,
+  key: K,
+): Value<typeof logSchemas, K> {
+  return readBy(logSchemas, settings, key);
+}
+
+function readBy<T extends Schemas, K extends keyof T & string>(
+  table: T,
+  settings: Settings,
+  key: K,
+): Value<T, K> {
   const setting = settings.get(key);
+  const schema: v.GenericSchema = table[key]!;
   if (setting === undefined) return undefined;
-  if (setting.value === null && schemas[key] !== flag) return undefined;
-  const given = texts.has(key) ? setting.text : setting.value;
-  const result = v.safeParse(schemas[key], given);
-  if (result.success) return result.output as Values[K];
+  if (setting.value === null && schema !== flag) return undefined;
+  const given = givenTo(setting, key);
+  const result = v.safeParse(schema, given);
+  if (result.success) return result.output as Value<T, K>;
   const [{ message, input, path }] = result.issues;
   const position = path?.[0]?.key;
   const isItem = typeof position === 'number' && Array.isArray(given);
@@ -235,15 +298,18 @@ export function read<K extends Key>(settings: Settings, key: K): Values[K] | und
   throw setting.refuse(`${isItem ? `item ${position + 1}: ` : ''}expected ${message}, got ${got}`);
 }
 
+function givenTo(setting: Setting, key: string): unknown {
+  const split = fromLine[key];
+  if (setting.isIni && split !== undefined) return split(String(setting.text));
+  return texts.has(key) ? setting.text : setting.value;
+}
+
 /** Keys whose feature is in none of our commands yet: leaving them out of account would do something else than asked. */
 const laterKeys: ReadonlyMap<string, { readonly feature: string; readonly command?: Command }> = new Map([
   ['plugin', { feature: 'running a plugin' }],
   ['acl', { feature: 'the access control list', command: 'ss-server' }],
   ['manager_address', { feature: 'reporting to ss-manager', command: 'ss-server' }],
   ['nftables_sets', { feature: 'filling nftables sets', command: 'ss-server' }],
-  ['servers', { feature: 'a list of servers with their own settings ("server" takes a list of addresses)' }],
-  ['gateway', { feature: 'setting up the rules' }],
-  ['password_file', { feature: 'reading the password from another file' }],
 ]);
 
 /** Known, but of no meaning to ss-redir and ss-server. */
@@ -255,10 +321,68 @@ const otherKeys = [
   'remote_dns',
   'auth',
   'remarks',
-  'log',
 ];
 
-export const knownKeys: readonly string[] = [...Object.keys(schemas), ...laterKeys.keys(), ...otherKeys];
+/** JSON: what is in them has tables of its own. */
+const structures = ['servers', 'gateway', 'log'];
+
+export const knownKeys: readonly string[] = [
+  ...Object.keys(schemas),
+  ...laterKeys.keys(),
+  ...structures,
+  ...otherKeys,
+];
+
+/** shadowsocks-rust's other names for keys of a server. */
+export const serverAliases: ReadonlyMap<string, string> = new Map([
+  ['address', 'server'],
+  ['port', 'server_port'],
+  ['remarks', 'name'],
+]);
+
+/** Of a server, and of no effect here: the value goes for all servers, or there is nothing like it. */
+const unusedServerKeys: ReadonlyMap<string, string> = new Map([
+  ['timeout', 'it is given once, for all servers'],
+  ...['weight', 'tcp_weight', 'udp_weight'].map((key): [string, string] => [
+    key,
+    'healthy servers take turns, whatever their weight',
+  ]),
+  ...[
+    'outbound_fwmark',
+    'outbound_bind_addr',
+    'outbound_bind_interface',
+    'outbound_udp_allow_fragmentation',
+  ].map((key): [string, string] => [key, 'it is not for one server alone']),
+]);
+
+export const knownServerKeys: readonly string[] = [
+  ...Object.keys(serverSchemas),
+  ...serverAliases.keys(),
+  ...['server', 'server_port', 'method', 'password', 'password_file', 'key', 'users'],
+  ...unusedServerKeys.keys(),
+  ...['id', 'acl', 'plugin', 'plugin_opts', 'plugin_args', 'plugin_mode'],
+];
+
+export const knownLogKeys: readonly string[] = Object.keys(logSchemas);
+
+/** One line each for what stands in a table that does not know it, or that makes no use of it. */
+export function warnOfUnknown(settings: Settings, known: readonly string[]): string[] {
+  const warnings: string[] = [];
+  for (const [key, { origin }] of settings) {
+    if (known.includes(key) || key.startsWith('_')) continue; // a key that begins with _ is a comment
+    const nearest = nearestName(key, known);
+    const hint = nearest === undefined ? '' : `, did you mean ${quote(nearest)}?`;
+    warnings.push(`${origin} is unknown and ignored${hint}`);
+  }
+  return warnings;
+}
+
+export function warnOfUnusedServerKeys(settings: Settings): string[] {
+  return [...settings].flatMap(([key, setting]) => {
+    const why = unusedServerKeys.get(key);
+    return why === undefined || meansNone(setting) ? [] : [`${setting.origin} is ignored: ${why}`];
+  });
+}
 
 /**
  * @throws {UsageError | ConfigError} for a key whose feature this version lacks, unless its value means "none", and for

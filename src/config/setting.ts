@@ -6,36 +6,47 @@ export class Setting {
   /** `option -p`, or `FILE:3:18: key "server_port"`: the beginning of every message about it. */
   readonly origin: string;
   readonly fromCommandLine: boolean;
+  /** Written in one line of text, whatever it is. */
+  readonly isIni: boolean;
   // Private, so that neither util.inspect nor JSON.stringify of a table of settings shows a password.
   readonly #value: unknown;
-  readonly #source: string | undefined;
+  readonly #text: unknown;
 
-  private constructor(origin: string, fromCommandLine: boolean, value: unknown, source?: string) {
+  private constructor(
+    origin: string,
+    from: 'command line' | 'json' | 'ini',
+    value: unknown,
+    text: unknown = value,
+  ) {
     this.origin = origin;
-    this.fromCommandLine = fromCommandLine;
+    this.fromCommandLine = from === 'command line';
+    this.isIni = from === 'ini';
     this.#value = value;
-    this.#source = source;
+    this.#text = text;
   }
 
   static fromOption(name: string, value: string | true | readonly string[]): Setting {
-    return new Setting(`option ${name}`, true, value);
+    return new Setting(`option ${name}`, 'command line', value);
   }
 
   /** `source` is the value's own text in the file, which keeps the digits that a number loses. */
   static fromFile(place: string, key: string, value: unknown, source: string): Setting {
-    return new Setting(`${place}: key ${quote(key)}`, false, value, source);
+    return new Setting(`${place}: key ${quote(key)}`, 'json', value, integerText(value, source));
+  }
+
+  /** Of an INI file, where everything is text; `true` and `false` without quotes are also what they say. */
+  static fromIni(place: string, key: string, text: string, quoted: boolean): Setting {
+    const value = quoted || (text !== 'true' && text !== 'false') ? text : text === 'true';
+    return new Setting(`${place}: key ${quote(key)}`, 'ini', value, text);
   }
 
   get value(): unknown {
     return this.#value;
   }
 
-  /** The value where text is wanted: an integer is its decimal digits, as in shadowsocks-libev (64 bits, signed). */
+  /** The value where text is wanted. */
   get text(): unknown {
-    if (typeof this.#value !== 'number' || this.#source === undefined) return this.#value;
-    if (!/^-?\d+$/.test(this.#source)) return this.#value;
-    const integer = BigInt(this.#source);
-    return BigInt.asIntN(64, integer) === integer ? integer.toString() : this.#value;
+    return this.#text;
   }
 
   /** The error that refuses this value; `reason` must not repeat a secret. */
@@ -45,7 +56,19 @@ export class Setting {
   }
 }
 
+/** JSON: where text is wanted, an integer is its decimal digits, as in shadowsocks-libev (64 bits, signed). */
+function integerText(value: unknown, source: string): unknown {
+  if (typeof value !== 'number' || !/^-?\d+$/.test(source)) return value;
+  const integer = BigInt(source);
+  return BigInt.asIntN(64, integer) === integer ? integer.toString() : value;
+}
+
 export type Settings = ReadonlyMap<string, Setting>;
+
+/** Whether somebody gave it a value: `null` is none. */
+export function isGiven(settings: Settings, key: string): boolean {
+  return (settings.get(key)?.value ?? null) !== null;
+}
 
 /** What came instead of what was expected. Structures are only named: they may hold a password. */
 export function describe(value: unknown): string {

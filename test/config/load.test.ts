@@ -32,6 +32,7 @@ function load(content: Content, command: Command = 'ss-redir', args: readonly st
   writeFileSync(
     file,
     typeof content === 'string' || Buffer.isBuffer(content) ? content : JSON.stringify(content),
+    { mode: 0o600 },
   );
   return loadConfig(command, ['-c', file, ...args], {});
 }
@@ -43,6 +44,10 @@ function loadWith(
   args: readonly string[] = [],
 ): Config {
   return load({ ...good, ...change }, command, args);
+}
+
+function addresses({ servers }: Config): unknown[] {
+  return servers.map(({ host, port }) => ({ host, port }));
 }
 
 /** What the default method makes of a password. */
@@ -88,7 +93,7 @@ const accepted: [name: string, content: Content, check: (config: Config) => unkn
   [
     'what ss-manager once wrote',
     '{"server":"a.example","server_port":"8001","local_port":"1","password":"x",}',
-    (c) => c.servers,
+    addresses,
     [{ host: 'a.example', port: 8001 }],
   ],
   ['a byte order mark', `\ufeff${JSON.stringify(good)}`, (c) => c.credentials.key, passwordKey(secret)],
@@ -135,7 +140,7 @@ const accepted: [name: string, content: Content, check: (config: Config) => unkn
   [
     'server_port left out when every server has its own',
     { ...good, server_port: undefined, server: ['[::1]:9001', 'a.example:9002'] },
-    (c) => c.servers,
+    addresses,
     [
       { host: '::1', port: 9001 },
       { host: 'a.example', port: 9002 },
@@ -208,11 +213,6 @@ const refused: [name: string, content: Content, message: RegExp][] = [
     /config\.json:1:1: expected a JSON object in braces \{ \}, got an array/,
   ],
   ['a string at the top', `"${secret}"`, /config\.json:1:1: expected a JSON object/],
-  [
-    'an INI file',
-    `[redir]\npassword = ${secret}`,
-    /config\.json:1:1: this looks like an INI file, which this version does not read yet/,
-  ],
   ['an empty file', '', /config\.json:1:1: the file is empty/],
   ['white space only', '\n\n ', /config\.json:1:1: the file is empty/],
   ['a comment only', '// nothing', /config\.json:1:11: the file ends/],
@@ -267,13 +267,6 @@ const refused: [name: string, content: Content, message: RegExp][] = [
   ],
   ['method none', { ...good, method: 'none' }, /key "method": .*"none".*valid methods/],
   ['auth, whatever its value', { ...good, auth: false }, /key "auth": one-time authentication is gone/],
-  ['servers', { servers: [{ address: 'a', password: secret }] }, /key "servers": .*not in this version/],
-  [
-    'password_file',
-    { ...good, password: undefined, password_file: '/x' },
-    /key "password_file": .*not in this version/,
-  ],
-  ['gateway', { ...good, gateway: {} }, /key "gateway": .*not in this version/],
   ['plugin', { ...good, plugin: 'v2ray-plugin' }, /key "plugin": .*not in this version/],
   ['mtu', { ...good, mtu: 70_000 }, /key "mtu": expected a number of bytes from 0 to 65535, got 70000$/],
   ['udp_timeout', { ...good, udp_timeout: 0 }, /key "udp_timeout": expected a whole number of seconds/],
@@ -392,11 +385,11 @@ const servers: [written: unknown, expected: unknown][] = [
 
 for (const [written, expected] of servers) {
   test(`server ${JSON.stringify(written)} is understood in the file, in a list and behind -s`, () => {
-    assert.deepEqual(loadWith({ server: written }).servers, expected);
+    assert.deepEqual(addresses(loadWith({ server: written })), expected);
     const list = [written].flat() as string[];
-    assert.deepEqual(loadWith({ server: list }).servers, expected);
+    assert.deepEqual(addresses(loadWith({ server: list })), expected);
     const options = list.flatMap((one) => ['-s', one]);
-    assert.deepEqual(loadWith({ server: 'overridden.example' }, 'ss-redir', options).servers, expected);
+    assert.deepEqual(addresses(loadWith({ server: 'overridden.example' }, 'ss-redir', options)), expected);
   });
 }
 
@@ -533,7 +526,7 @@ test('ss-server needs no local_port and listens on all addresses by default', ()
     { server: undefined, local_port: undefined, local_address: undefined },
     'ss-server',
   );
-  assert.deepEqual(config.servers, [{ host: '::', port: 8388 }]);
+  assert.deepEqual(addresses(config), [{ host: '::', port: 8388 }]);
   assert.deepEqual([config.timeoutSeconds, config.idleTimeoutSeconds, config.localPort], [60, 86_400, 0]);
   assert.deepEqual(
     [config.bindAddress4, config.bindAddress6, config.interface],
@@ -700,7 +693,7 @@ test('every key arrives in the Config', () => {
     {
       command: 'ss-redir',
       configFile: file,
-      servers: [{ host: '192.0.2.1', port: 8388 }],
+      servers: [{ host: '192.0.2.1', port: 8388, method: 'aes-128-gcm', tcp: true, udp: true }],
       localAddress: '::',
       localPort: 1080,
       dscp: [
