@@ -74,21 +74,24 @@ export class UdpWorld {
   }
 
   async startRelay({ config, redir, server }: RelayOptions = {}): Promise<Relay> {
-    const [far, near] = await Promise.all([
-      this.startServer({ ...server, config: { ...config, ...server?.config } }),
-      this.startRedir({ ...redir, config: { ...config, ...redir?.config } }),
-    ]);
+    // One after the other: a busy machine may not bring up both within the limit of one.
+    const far = await this.startServer({ ...server, config: { ...config, ...server?.config } });
+    const near = await this.startRedir({ ...redir, config: { ...config, ...redir?.config } });
     return { server: far, redir: near };
   }
 
-  startServer(options: StartOptions = {}): Promise<Service> {
-    return this.world.startServer('ours', { ...options, config: { ...withUdp, ...options.config } });
+  async startServer(options: StartOptions = {}): Promise<Service> {
+    const config = { ...withUdp, ...options.config };
+    const server = await this.world.startServer('ours', { ...options, config });
+    if (options.waitForListen !== false) await serves(server);
+    return server;
   }
 
   async startRedir(options: StartOptions = {}): Promise<Service> {
     const config = { ...withUdp, local_address: listenAddress, ...options.config };
     const redir = await this.world.startRedir('ours', 'tproxy', { ...options, config });
     await this.loadRules();
+    if (options.waitForListen !== false) await serves(redir);
     return redir;
   }
 
@@ -140,6 +143,11 @@ export class UdpWorld {
     await this.router.stop();
     await this.world.destroy();
   }
+}
+
+/** Its sockets are there earlier, and what comes to them waits until the workers run. */
+function serves(service: Service): Promise<void> {
+  return service.waitForOutput(/UDP relay enabled/, 10_000);
 }
 
 function covers(found: Record<string, number>, wanted: Record<string, number>): boolean {
