@@ -7,6 +7,7 @@
  */
 import { performance } from 'node:perf_hooks';
 import { EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, Epoll } from '../linux/epoll.js';
+import { usleep } from '../linux/libc.js';
 import { TimerWheel } from './timers.js';
 
 const maxWaitMs = 500;
@@ -27,6 +28,7 @@ export class Reactor {
   private readonly uses: number[] = [];
   private lastUse = 0;
   private stopping = false;
+  private restUs = 0;
 
   add(fd: number, handler: EventHandler, interest: number): void {
     this.lastUse = (this.lastUse + 1) >>> 0;
@@ -56,6 +58,11 @@ export class Reactor {
     this.handlers[fd] = undefined;
   }
 
+  /** Lets more come before the next look: where events come by the ten thousand, a wake-up costs more than what it brings. */
+  rest(microseconds: number): void {
+    this.restUs = microseconds;
+  }
+
   stop(): void {
     this.stopping = true;
   }
@@ -67,6 +74,10 @@ export class Reactor {
   }
 
   private turn(): void {
+    if (this.restUs > 0) {
+      usleep(this.restUs);
+      this.restUs = 0;
+    }
     const count = this.epoll.wait(this.timers.waitMs(performance.now(), maxWaitMs));
     this.nowMs = performance.now();
     for (let i = 0; i < count; i++) {

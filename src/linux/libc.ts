@@ -88,6 +88,8 @@ export const eventfd: (initial: number, flags: number) => Fd = declare(
   'int eventfd(unsigned int initial, int flags)',
 );
 
+export const usleep: (microseconds: number) => number = declare('int usleep(uint32_t microseconds)');
+
 // Text and binary addresses
 export const inetPton: (family: number, text: string, to: Address) => number = declare(
   'int inet_pton(int family, const char *text, uintptr_t to)',

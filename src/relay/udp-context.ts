@@ -51,6 +51,11 @@ const slotSize = 17 * 4096;
 
 /** How long nobody must have received anything for the memory to go back to the kernel. */
 const idleMs = 5000;
+/** From so many datagrams a millisecond on, in both directions, turns that bring few are followed by a rest. */
+const busyPerMs = 10;
+const rateWindowMs = 5;
+const fewInTurn = 16;
+const restUs = 100;
 const MADV_DONTNEED = 4; // include/uapi/asm-generic/mman-common.h
 
 /**
@@ -64,6 +69,11 @@ export class DatagramMemory implements Deadlined {
   private readonly reactor: Reactor;
   private readonly pages: Block;
   private usedMs = -Infinity;
+  /** Datagrams of this turn of the reactor, and of the window before it. */
+  private turnCount = 0;
+  private windowMs = 0;
+  private windowCount = 0;
+  private isBusy = false;
   private dueAtMs = 0;
 
   constructor(reactor: Reactor) {
@@ -87,12 +97,27 @@ export class DatagramMemory implements Deadlined {
     return new ReceiveBatch(this.pages, slotSize, offset, tailroom, options);
   }
 
-  /** Call whenever something was received. */
-  used(): void {
+  /** Call whenever something was received: how many datagrams. */
+  used(count: number): void {
+    if (this.reactor.nowMs !== this.usedMs) this.beginTurn();
+    this.turnCount += count;
     this.usedMs = this.reactor.nowMs;
     if (this.wheelBucket >= 0) return;
     this.dueAtMs = this.usedMs + idleMs;
     this.reactor.timers.set(this);
+  }
+
+  /** The turn before brought little, while much is coming: then the next one shall bring more at once. */
+  private beginTurn(): void {
+    const { nowMs } = this.reactor;
+    this.windowCount += this.turnCount;
+    if (nowMs - this.windowMs >= rateWindowMs) {
+      this.isBusy = this.windowCount / (nowMs - this.windowMs) > busyPerMs;
+      this.windowMs = nowMs;
+      this.windowCount = 0;
+    }
+    if (this.isBusy && this.turnCount < fewInTurn) this.reactor.rest(restUs);
+    this.turnCount = 0;
   }
 
   dueMs(): number {

@@ -90,7 +90,7 @@ export class UdpServer implements Deadlined {
         if (-count !== EAGAIN) log.limited('udp-receive', `udp: recvmmsg: ${errnoName(-count)}`);
         return;
       }
-      datagrams.used();
+      datagrams.used(count);
       for (let slot = 0; slot < count; slot++) this.take(listener, slot);
       for (let i = 0; i < queue.senderCount; i++) this.flush(queue.senders[i]!);
       queue.senderCount = 0;
@@ -260,7 +260,7 @@ export class UdpServer implements Deadlined {
       const { slots } = outlet;
       const count = this.plain.receive(outlet.fd, slots);
       if (count < 0) return; // EAGAIN, or an error about one datagram that the kernel tells once
-      datagrams.used();
+      datagrams.used(count);
       this.answer(outlet, count);
       outlet.received(count);
       if (count < slots || slots < batchSize) return; // a small look that was full: a larger one next turn
