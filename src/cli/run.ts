@@ -15,7 +15,7 @@ import { Dns } from '../control/dns.js';
 import { openListeners } from '../control/listeners.js';
 import { markInForce } from '../control/mark.js';
 import { PidFile } from '../control/pid-file.js';
-import { planWorkers } from '../control/plan.js';
+import { nameServers, planWorkers } from '../control/plan.js';
 import { Presence } from '../control/presence.js';
 import { checkPrivileges, dropPrivileges } from '../control/privileges.js';
 import { report } from '../control/report.js';
@@ -126,7 +126,7 @@ async function serve(config: Config, log: Logger): Promise<void> {
 
 async function followServers(config: Config, dns: Dns, supervisor: Supervisor, log: Logger): Promise<void> {
   const servers = new Servers(
-    config.servers,
+    nameServers(config),
     dns,
     (addresses) => supervisor.setServers(addresses),
     (text) => log.limited('server-name', text),
@@ -137,7 +137,8 @@ async function followServers(config: Config, dns: Dns, supervisor: Supervisor, l
 /** What libev says at its start, in its words where it has them. */
 function announce(config: Config, budget: Budget, log: Logger): void {
   if (config.configFile !== undefined) log.info(`configuration: ${config.configFile}`);
-  log.info(`initializing ciphers... ${config.method}`);
+  const methods = new Set(config.servers.map(({ method }) => method));
+  log.info(`initializing ciphers... ${[...methods].join(', ')}`);
   if (config.command === 'ss-redir') {
     if (config.tcp) log.info(config.tcpTproxy ? 'tcp tproxy mode enabled' : 'tcp redirect mode enabled');
     for (const { host, port } of config.servers) log.info(`server ${bracketed(host)}:${port}`);

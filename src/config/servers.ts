@@ -207,9 +207,9 @@ function refuseContradictions(command: Command, servers: readonly Server[], mode
     const { host, port } = server;
     const where = isIP(host) === 6 ? `[${host}]:${port}` : `${host}:${port}`;
     const secret = secretOf(server);
-    if (secret !== secretOf(servers[0]!)) {
+    if (command === 'ss-server' && secret !== secretOf(servers[0]!)) {
       throw new ConfigError(
-        `${where}: ${command} has one method and one password or key for all its addresses: run one more for another`,
+        `${where}: ss-server has one method and one password or key for all its addresses: run one more for another`,
       );
     }
     if ((known.get(where) ?? secret) !== secret) {

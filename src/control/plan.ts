@@ -1,16 +1,18 @@
 /** Config -> what each worker is told at its start. */
-import type { Config } from '../config/config.js';
+import { isDeepStrictEqual } from 'node:util';
+import type { Config, Server } from '../config/config.js';
 import { findMethod, type Method } from '../crypto/methods.js';
 import { randomBytes } from '../crypto/random.js';
 import { createSaltMemory } from '../crypto/replay.js';
 import { createSaltPoolMemory } from '../crypto/salt-pool.js';
-import type { Plan } from '../relay/plan.js';
+import type { Plan, ServerKeys } from '../relay/plan.js';
 import type { ServerSalts } from '../relay/streams.js';
 import type { UdpPlan } from '../relay/udp-plane.js';
 import { createUdpCounters } from '../relay/udp-counters.js';
 import { createUserMemory } from '../relay/user-counters.js';
 import type { Budget } from './descriptors.js';
 import type { Listeners } from './listeners.js';
+import type { ServerName } from './servers.js';
 
 /** shadowsocks-libev's cap on a connect. */
 const maxConnectSeconds = 10;
@@ -24,6 +26,7 @@ export function planWorkers(
   const method = findMethod(config.method)!;
   const { credentials } = config;
   const salts = config.command === 'ss-server' ? createSalts(method) : undefined;
+  const otherKeys = listOtherKeys(config);
   const udp = config.udp ? planUdp(config, listeners, budget) : undefined;
   return listeners.tcp.map((own, index) => ({
     command: config.command,
@@ -31,6 +34,7 @@ export function planWorkers(
     tproxy: config.tcpTproxy,
     methodName: method.name,
     credentials,
+    ...(otherKeys.length > 0 && { otherKeys }),
     salts,
     userMemory: credentials.users.length > 0 ? createUserMemory(credentials.users.length) : undefined,
     timeouts: {
@@ -51,6 +55,32 @@ export function planWorkers(
     bind6: config.bindAddress6,
     interface: config.interface,
   }));
+}
+
+/** The servers of ss-redir as the workers know them: how to speak to each, and which protocols it has. */
+export function nameServers(config: Config): ServerName[] {
+  const others = listOtherKeys(config);
+  return config.servers.map((server) => {
+    const { host, port, tcp, udp } = server;
+    const keys = others.findIndex((other) => isOf(server, other));
+    const without = config.tcp && !tcp ? 'tcp' : config.udp && !udp ? 'udp' : undefined;
+    return { host, port, ...(keys >= 0 && { keys }), ...(without !== undefined && { without }) };
+  });
+}
+
+/** Each once, in the order of the servers; what the first has is everybody's who has nothing else. */
+function listOtherKeys({ command, method, credentials, servers }: Config): ServerKeys[] {
+  if (command !== 'ss-redir') return [];
+  const known: ServerKeys[] = [{ methodName: method, credentials }];
+  for (const server of servers) {
+    if (known.some((other) => isOf(server, other))) continue;
+    known.push({ methodName: server.method, credentials: server.credentials });
+  }
+  return known.slice(1);
+}
+
+function isOf({ method, credentials }: Server, other: ServerKeys): boolean {
+  return method === other.methodName && isDeepStrictEqual(credentials, other.credentials);
 }
 
 function planUdp(config: Config, listeners: Listeners, budget: Budget): UdpPlan {

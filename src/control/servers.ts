@@ -3,7 +3,7 @@
  * A name that does not resolve stops nothing: it is asked again with growing pauses, and addresses once known stay.
  */
 import { isIP } from 'node:net';
-import type { ServerAddress } from '../relay/plan.js';
+import type { ServerAddress, ServerTraits } from '../relay/plan.js';
 import type { Dns } from './dns.js';
 
 const minRefreshSeconds = 5;
@@ -12,7 +12,7 @@ const maxRetrySeconds = 30;
 /** So long may the first answers keep clients waiting; then those without a server are refused instead. */
 const firstAnswerMs = 5000;
 
-export interface ServerName {
+export interface ServerName extends ServerTraits {
   host: string;
   port: number;
 }
@@ -83,7 +83,9 @@ export class Servers {
 
   private tell(): void {
     this.onChange(
-      this.servers.flatMap(({ port }, i) => this.known[i]!.map((address) => ({ address, port }))),
+      this.servers.flatMap(({ host: _, ...rest }, i) =>
+        this.known[i]!.map((address) => ({ address, ...rest })),
+      ),
     );
   }
 

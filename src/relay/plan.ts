@@ -24,6 +24,8 @@ export interface Plan {
   tproxy: boolean;
   methodName: string;
   credentials: Credentials;
+  /** ss-redir: what those servers have that have a method or keys of their own. */
+  otherKeys?: readonly ServerKeys[];
   /** ss-server: the salts seen, one memory for all workers. */
   salts: ServerSalts | undefined;
   /** ss-server with users: this worker's createUserMemory(). */
@@ -45,8 +47,21 @@ export interface Plan {
   interface: string | undefined;
 }
 
+export interface ServerKeys {
+  methodName: string;
+  credentials: Credentials;
+}
+
+/** What is said of a server beside where it is. */
+export interface ServerTraits {
+  /** Index in the plan's otherKeys; absent for the method and keys of the plan itself. */
+  keys?: number;
+  /** A protocol that is relayed, and not by this server. */
+  without?: 'tcp' | 'udp';
+}
+
 /** A resolved server: a numeric address and a port. */
-export interface ServerAddress {
+export interface ServerAddress extends ServerTraits {
   address: string;
   port: number;
 }

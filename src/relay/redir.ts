@@ -17,10 +17,10 @@ import {
   originalDestination,
 } from '../linux/socket.js';
 import { writeIpAddress } from '../protocol/address.js';
+import { Access, accessOf } from './access.js';
 import type { RelayContext } from './context.js';
 import { Dial, type DialEvents } from './dial.js';
 import { Pair, type PairEvents } from './pair.js';
-import { clientStreams, type OpenClientStreams } from './streams.js';
 import type { Upstreams } from './upstream.js';
 
 /** How long the header waits for the client's first bytes. A client on the LAN that speaks first has spoken by then. */
@@ -41,7 +41,8 @@ export class Redir {
   private readonly target: TargetOf;
   private readonly listenPort: number;
   private readonly connectOptions: ConnectOptions;
-  private readonly openStreams: OpenClientStreams;
+  /** Of the servers that have none of their own. */
+  private readonly access: Access;
 
   constructor(
     context: RelayContext,
@@ -55,7 +56,7 @@ export class Redir {
     this.target = target;
     this.listenPort = listenPort;
     this.connectOptions = { ...context.connectOptions, tos };
-    this.openStreams = clientStreams(context);
+    this.access = new Access(context);
   }
 
   onConnection(fd: number, client: Endpoint): void {
@@ -69,8 +70,8 @@ export class Redir {
   }
 
   private serve(fd: number, client: Endpoint, target: Endpoint): void {
-    const { context, upstreams, connectOptions, openStreams } = this;
-    new RedirConnection(context, upstreams, connectOptions, openStreams, fd, client, target).start();
+    const { access, upstreams, connectOptions } = this;
+    new RedirConnection(access, upstreams, connectOptions, fd, client, target).start();
   }
 
   /** Where the client was going; undefined when it must not be relayed. Both questions want system calls, which may fail. */
@@ -115,30 +116,30 @@ class RedirConnection implements DialEvents, PairEvents {
   private readonly context: RelayContext;
   private readonly upstreams: Upstreams;
   private readonly options: ConnectOptions;
-  private readonly openStreams: OpenClientStreams;
   private readonly clientFd: number;
   private readonly client: Endpoint;
   private readonly target: Endpoint;
   private readonly acceptedMs: number;
+  /** Of the server, once that is known. */
+  private access: Access;
   private server: Endpoint | undefined;
 
   constructor(
-    context: RelayContext,
+    access: Access,
     upstreams: Upstreams,
     options: ConnectOptions,
-    openStreams: OpenClientStreams,
     clientFd: number,
     client: Endpoint,
     target: Endpoint,
   ) {
-    this.context = context;
+    this.access = access;
+    this.context = access.context;
     this.upstreams = upstreams;
     this.options = options;
-    this.openStreams = openStreams;
     this.clientFd = clientFd;
     this.client = client;
     this.target = target;
-    this.acceptedMs = context.reactor.nowMs;
+    this.acceptedMs = this.context.reactor.nowMs;
   }
 
   start(): void {
@@ -164,12 +165,14 @@ class RedirConnection implements DialEvents, PairEvents {
   }
 
   onConnected(serverFd: number, server: Endpoint): void {
-    const { context, target } = this;
-    const { log } = context;
+    const { target } = this;
     this.server = server;
+    this.access = accessOf(server, this.access);
+    const { context } = this.access;
+    const { log } = context;
     if (!this.options.fastOpen) this.upstreams.succeeded(server);
     if (log.verbose) log.debug(`${this.client} -> ${target} by ${server}`);
-    const { encoder, decoder } = this.openStreams(writeIpAddress(target.address, target.port));
+    const { encoder, decoder } = this.access.openStreams(writeIpAddress(target.address, target.port));
     const pair = new Pair(
       context,
       {
@@ -195,7 +198,7 @@ class RedirConnection implements DialEvents, PairEvents {
   }
 
   onClosed(reason: string | undefined, answered: boolean): void {
-    const { log, limits, reactor, method } = this.context;
+    const { log, limits, reactor, method } = this.access.context;
     // With Fast Open the connection stood on paper only when the pair began: here is where a dead server shows.
     if (this.options.fastOpen && reason !== undefined && !answered)
       this.upstreams.failed(this.server!, reactor.nowMs);

@@ -5,7 +5,8 @@ import type { Method } from '../crypto/methods.js';
 import { SaltFilter, type SaltMemory } from '../crypto/replay.js';
 import type { Reactor } from '../engine/reactor.js';
 import type { UdpSocketOptions } from '../linux/datagram.js';
-import { createClientPackets, createServerPackets } from '../protocol/packets.js';
+import { createServerPackets } from '../protocol/packets.js';
+import { type Access, accessOf } from './access.js';
 import type { Names } from './names.js';
 import { DatagramMemory, type UdpContext } from './udp-context.js';
 import { UdpCounters } from './udp-counters.js';
@@ -53,16 +54,15 @@ const remembered = 65_536;
 export function startUdpRedir(
   plan: UdpPlan,
   parts: UdpParts,
+  access: Access,
   upstreams: Upstreams,
   tcpUpstreams: Upstreams,
 ): void {
-  const { backend, method, credentials } = parts;
-  const createPackets = createClientPackets(backend, method, credentials);
   const { maxReplySockets } = plan;
   const redir = new UdpRedir(createContext(plan, parts), {
     upstreams,
     tcpUpstreams,
-    createPackets,
+    createPackets: (server) => accessOf(server, access).createPackets(),
     maxReplySockets,
   });
   for (const { fd, port, tos } of plan.listeners) redir.listen(fd, port, tos);

@@ -37,7 +37,7 @@ export interface UdpRedirParts {
   upstreams: Upstreams;
   /** And over TCP, where that is relayed, too: who cannot be reached there is down. */
   tcpUpstreams: Upstreams;
-  createPackets: () => ClientPacketSession;
+  createPackets: (server: Endpoint) => ClientPacketSession;
   maxReplySockets: number;
 }
 
@@ -47,7 +47,7 @@ export class UdpRedir implements Deadlined {
   readonly context: UdpContext;
   private readonly upstreams: Upstreams;
   private readonly tcpUpstreams: Upstreams;
-  private readonly createPackets: () => ClientPacketSession;
+  private readonly createPackets: UdpRedirParts['createPackets'];
   private readonly sessions: AddressTable<UdpSession>;
   private readonly recency = new Recency<UdpSession>();
   private readonly replies: ReplySockets;
@@ -174,7 +174,7 @@ export class UdpRedir implements Deadlined {
       log.limited('udp-no-server', 'udp: no server address is known yet: datagrams are dropped');
       return undefined;
     }
-    const session = new UdpSession(this, endpointAt(bytes, at), server, this.createPackets(), tos);
+    const session = new UdpSession(this, endpointAt(bytes, at), server, this.createPackets(server), tos);
     session.setClientName(bytes, at);
     for (;;) {
       try {

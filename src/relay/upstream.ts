@@ -3,6 +3,7 @@
  * a row, but stays as the last resort: with every server down, trying is better than refusing.
  */
 import type { Endpoint } from '../linux/sockaddr.js';
+import { isSameServer } from './access.js';
 
 const firstPenaltyMs = 10_000;
 const maxPenaltyMs = 120_000;
@@ -28,7 +29,7 @@ export class Upstreams {
     const known = this.servers;
     this.servers = endpoints.map(
       (endpoint) =>
-        known.find((server) => server.endpoint.equals(endpoint)) ?? {
+        known.find((server) => isSameServer(server.endpoint, endpoint)) ?? {
           endpoint,
           failures: 0,
           silences: 0,
@@ -58,9 +59,10 @@ export class Upstreams {
     return [...healthy, ...bad].map((server) => server.endpoint);
   }
 
+  /** Nothing is known against it, as is so of a server that is not among these. */
   isHealthy(endpoint: Endpoint, nowMs: number): boolean {
     const server = this.find(endpoint);
-    return server !== undefined && server.badUntilMs <= nowMs;
+    return server === undefined || server.badUntilMs <= nowMs;
   }
 
   /** Returns true when this is news: the server was thought healthy until now. */
@@ -98,6 +100,9 @@ export class Upstreams {
   }
 
   private find(endpoint: Endpoint): Server | undefined {
-    return this.servers.find((server) => server.endpoint === endpoint || server.endpoint.equals(endpoint));
+    return (
+      this.servers.find((server) => server.endpoint === endpoint) ??
+      this.servers.find((server) => server.endpoint.equals(endpoint))
+    );
   }
 }

@@ -14,6 +14,7 @@ import { localEndpoint } from '../../src/linux/socket.js';
 import { writeIpAddress } from '../../src/protocol/address.js';
 import type { ClientPacketSession, PacketSealer, ServerPackets } from '../../src/protocol/packet.js';
 import { createClientPackets, createServerPackets } from '../../src/protocol/packets.js';
+import { Access, accessOf } from '../../src/relay/access.js';
 import { endpointAt } from '../../src/relay/reply-sockets.js';
 import { DatagramMemory, type UdpContext } from '../../src/relay/udp-context.js';
 import { createUdpCounters, UdpCounters } from '../../src/relay/udp-counters.js';
@@ -77,9 +78,9 @@ export class UdpRig extends Rig {
    * because it is told another port to be its own. So the server it has must not be one that sends on: see PacketServer.
    */
   startRedir(servers: readonly Endpoint[], replySockets = 10, knowsItsPort = false): Endpoint {
-    const { backend, method, credentials } = this.context;
     this.upstreams.set(servers);
-    const createPackets = createClientPackets(backend, method, credentials);
+    const access = new Access(this.context);
+    const createPackets = (server: Endpoint) => accessOf(server, access).createPackets();
     const { upstreams, tcpUpstreams } = this;
     tcpUpstreams.set(servers);
     const parts = { upstreams, tcpUpstreams, createPackets, maxReplySockets: replySockets };
