@@ -145,8 +145,8 @@ const password = v.pipe(
 );
 
 /** What a password from elsewhere ought to be and is not; undefined when there is nothing wrong with it. */
-export function checkPassword(text: string): string | undefined {
-  const result = v.safeParse(password, text);
+export function checkPassword(written: string): string | undefined {
+  const result = v.safeParse(password, written);
   return result.success ? undefined : result.issues[0].message;
 }
 
@@ -340,27 +340,38 @@ export const serverAliases: ReadonlyMap<string, string> = new Map([
   ['remarks', 'name'],
 ]);
 
+const noWeights = 'healthy servers take turns, whatever their weight';
+const notForOne = 'it is not for one server alone';
+
 /** Of a server, and of no effect here: the value goes for all servers, or there is nothing like it. */
 const unusedServerKeys: ReadonlyMap<string, string> = new Map([
   ['timeout', 'it is given once, for all servers'],
-  ...['weight', 'tcp_weight', 'udp_weight'].map((key): [string, string] => [
-    key,
-    'healthy servers take turns, whatever their weight',
-  ]),
-  ...[
-    'outbound_fwmark',
-    'outbound_bind_addr',
-    'outbound_bind_interface',
-    'outbound_udp_allow_fragmentation',
-  ].map((key): [string, string] => [key, 'it is not for one server alone']),
+  ['weight', noWeights],
+  ['tcp_weight', noWeights],
+  ['udp_weight', noWeights],
+  ['outbound_fwmark', notForOne],
+  ['outbound_bind_addr', notForOne],
+  ['outbound_bind_interface', notForOne],
+  ['outbound_udp_allow_fragmentation', notForOne],
 ]);
 
 export const knownServerKeys: readonly string[] = [
   ...Object.keys(serverSchemas),
   ...serverAliases.keys(),
-  ...['server', 'server_port', 'method', 'password', 'password_file', 'key', 'users'],
   ...unusedServerKeys.keys(),
-  ...['id', 'acl', 'plugin', 'plugin_opts', 'plugin_args', 'plugin_mode'],
+  'server',
+  'server_port',
+  'method',
+  'password',
+  'password_file',
+  'key',
+  'users',
+  'id',
+  'acl',
+  'plugin',
+  'plugin_opts',
+  'plugin_args',
+  'plugin_mode',
 ];
 
 export const knownLogKeys: readonly string[] = Object.keys(logSchemas);

@@ -27,6 +27,8 @@ import type { Setting, Settings } from './setting.js';
 interface Group {
   /** Undefined for the one of the flat keys. */
   readonly section?: Section;
+  /** What it has of its own. */
+  readonly own?: Settings;
   readonly settings: Settings;
 }
 
@@ -84,7 +86,7 @@ function readSection(
   const base = new Map(flat);
   base.delete('server');
   base.delete('mode');
-  return [{ section, settings: merge(commandLine, merge(own, base)) }];
+  return [{ section, own, settings: merge(commandLine, merge(own, base)) }];
 }
 
 function otherNameOf(key: string): string {
@@ -147,19 +149,19 @@ function hasSecret(settings: Settings): boolean {
   return secretKeys.some((key) => isGiven(settings, key));
 }
 
-function readGroup({ section, settings }: Group, mode: Mode, sources: SecretSources): Server[] {
+function readGroup({ section, own, settings }: Group, mode: Mode, sources: SecretSources): Server[] {
   const method = readMethod(settings);
   const credentials = readCredentials(settings, method, sources);
-  const name = section?.name ?? (section && readOfServer(section.settings, 'name'));
-  const own = section && readOfServer(section.settings, 'mode');
+  const name = section?.name ?? (own && readOfServer(own, 'name'));
+  const ownMode = own && readOfServer(own, 'mode');
   return readAddresses(settings, sources).map(({ host, port }) => {
     const server = {
       host,
       port,
       ...(name !== undefined && name !== '' && { name }),
       method: method.name,
-      tcp: mode.tcp && own !== 'udp_only',
-      udp: mode.udp && own !== 'tcp_only',
+      tcp: mode.tcp && ownMode !== 'udp_only',
+      udp: mode.udp && ownMode !== 'tcp_only',
     };
     return withHidden(server, credentials);
   });

@@ -82,11 +82,7 @@ export class Servers {
   }
 
   private tell(): void {
-    this.onChange(
-      this.servers.flatMap(({ host: _, ...rest }, i) =>
-        this.known[i]!.map((address) => ({ address, ...rest })),
-      ),
-    );
+    this.onChange(this.servers.flatMap((server, i) => this.known[i]!.map((address) => at(address, server))));
   }
 
   private again(index: number, seconds: number, retrySeconds: number): void {
@@ -98,4 +94,8 @@ export class Servers {
     timer.unref();
     this.timers.add(timer);
   }
+}
+
+function at(address: string, { port, keys, without }: ServerName): ServerAddress {
+  return { address, port, ...(keys !== undefined && { keys }), ...(without !== undefined && { without }) };
 }

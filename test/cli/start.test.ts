@@ -86,3 +86,47 @@ test('too few descriptors for a connection are refused in one line', () => {
     /ERROR: the limit of 60 descriptors leaves none for connections: at least \d+ are needed/,
   );
 });
+
+test('--check looks at JSON and INI, says what file it was, and ends with 0 or 1', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'ss-redir-start-'));
+  const common = { server: '192.0.2.1', server_port: 8388, password: 'tell-nobody', local_address: '::' };
+  const ini =
+    '[redir]\nlocal_port = 1080\n[server a]\naddress = 192.0.2.1\nport = 8388\npassword = tell-nobody\n';
+  try {
+    for (const [name, content, expected, line] of [
+      [
+        'good.json',
+        JSON.stringify({ ...common, local_port: 1080 }),
+        0,
+        /INFO: the configuration is valid: \S+good\.json$/,
+      ],
+      ['good.conf', ini, 0, /INFO: the configuration is valid: \S+good\.conf$/],
+      [
+        'bad.json',
+        JSON.stringify({ ...common, local_port: 0 }),
+        1,
+        /ERROR: \S+bad\.json:1:\d+: key "local_port": expected/,
+      ],
+      [
+        'bad.conf',
+        ini.replace('1080', '0'),
+        1,
+        /ERROR: \S+bad\.conf:2: \[redir\]: key "local_port": expected a port/,
+      ],
+      ['cut.conf', `${ini}tell-nobody`, 1, /ERROR: \S+cut\.conf:7: expected a \[section\]/],
+    ] as const) {
+      const file = join(folder, name);
+      writeFileSync(file, content, { mode: 0o600 });
+      const { status, stdout, stderr } = spawnSync(
+        process.execPath,
+        [bin('ss-redir'), '-c', file, '--check'],
+        { encoding: 'utf8', timeout: 20_000 },
+      );
+      assert.deepEqual([status, stdout], [expected, ''], stderr);
+      assert.match(stderr.trimEnd(), line);
+      assert.doesNotMatch(stderr, /tell-nobody|\n./);
+    }
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});

@@ -205,11 +205,8 @@ test('what is left out is the same in both, but for where ss-redir listens: INI 
   });
   const [ini, other] = [load(good), folder.load('c.json', json)];
   assert.deepEqual([ini.localAddress, other.localAddress], ['::', '127.0.0.1']);
-  const withoutAddress = (config: Config): unknown =>
-    everything({ ...config, localAddress: '', warnings: [] });
-  const hidden = (config: Config): Config =>
-    Object.defineProperty({ ...config }, 'credentials', { value: config.credentials });
-  assert.deepEqual(withoutAddress(hidden(ini)), withoutAddress(hidden(other)));
+  const aside = { localAddress: '', warnings: [] };
+  assert.deepEqual(Object.assign(everything(ini), aside), Object.assign(everything(other), aside));
 });
 
 test('the format is told by the content, whatever the name of the file', () => {

@@ -8,7 +8,7 @@ import { after, test } from 'node:test';
 import { inspect } from 'node:util';
 import { loadConfig } from '../../src/cli/load-config.js';
 import type { Command, Config } from '../../src/config/config.js';
-import { findDefaultFile } from '../../src/config/load.js';
+import { findDefaultFile, findInstanceFile } from '../../src/config/load.js';
 import { masterKeyFromPassword } from '../../src/crypto/keys.js';
 import { ConfigError, UsageError } from '../../src/errors.js';
 
@@ -1138,11 +1138,45 @@ test('without arguments the places of libev are looked at, after our own', () =>
   assert.deepEqual(placesOf('ss-server', {}), [system]);
 });
 
-test('the default file is read when there is no argument at all, or only --check', () => {
+test("an instance's file is looked for in our own folder, then in Debian's", () => {
+  const places = ['/etc/ss-redir/lan.conf', '/etc/ss-redir/lan.json', '/etc/shadowsocks-libev/lan.json'];
+  for (const [index, place] of places.entries()) {
+    assert.equal(
+      findInstanceFile('lan', (path) => places.indexOf(path) >= index),
+      place,
+    );
+  }
+  assert.equal(
+    refusal(() => findInstanceFile('lan', () => false), UsageError),
+    `no configuration for the instance lan: none of ${places.join(', ')} exists; give -c FILE, or see --help`,
+  );
+});
+
+test('-c goes before --instance, whose name is kept; a name that is a path or a table of ours is refused', () => {
+  const config = loadWith({}, 'ss-redir', ['--instance', 'lan-2.b']);
+  assert.deepEqual([config.configFile, config.instance], [file, 'lan-2.b']);
+  assert.equal(loadWith({}).instance, undefined);
+  assert.match(
+    refusal(() => loadConfig('ss-redir', ['--instance', 'nobody-has-this'], {}), UsageError),
+    /^no configuration for the instance nobody-has-this: none of /,
+  );
+  for (const name of ['', '.', '..', '../x', 'a/b', 'a b', '-x', 'dns_x', 'kill_x', 'x'.repeat(65), 'a\nb']) {
+    assert.match(
+      refusal(() => loadWith({}, 'ss-redir', ['--instance', name]), UsageError),
+      /^option --instance: expected at most 64 letters, digits and _\.-/,
+    );
+  }
+  assert.match(
+    refusal(() => loadWith({}, 'ss-server', ['--instance', 'lan']), UsageError),
+    /^option --instance is not for ss-server/,
+  );
+});
+
+test('the default file is read when the command line sets nothing', () => {
   mkdirSync(join(directory, 'shadowsocks-libev'));
   writeFileSync(join(directory, 'shadowsocks-libev', 'config.json'), JSON.stringify(good));
   const env = { XDG_CONFIG_HOME: directory };
-  for (const args of [[], ['--check']]) {
+  for (const args of [[], ['--check'], ['-f', '/run/x.pid']]) {
     assert.equal(
       loadConfig('ss-server', args, env).configFile,
       join(directory, 'shadowsocks-libev', 'config.json'),

@@ -55,12 +55,12 @@ export function refusal(
 }
 
 /** All of a Config, secrets included, to compare; file names and places aside. */
-export function everything(config: Config): unknown {
+export function everything(config: Config): object {
   const { configFile: _, warnings, gateway, servers, ...rest } = config;
   return {
     ...rest,
     credentials: config.credentials,
-    servers: servers.map((server) => ({ ...server, credentials: server.credentials })),
+    servers: servers.map((server) => [{ ...server }, server.credentials]),
     gateway: gateway && [...gateway].map(([key, setting]) => [key, setting.value]),
     warnings: warnings.map((line) => line.replace(/^\S+: (?:"servers" item \d+|\[[^\]]*\]): /, '')),
   };

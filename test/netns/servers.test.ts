@@ -32,6 +32,13 @@ tcp_tproxy = true
 verbose = true
 `;
 
+/** How many connections, or sessions, the log gives to a server. */
+function countBy(output: string, protocol: 'tcp' | 'udp', name: keyof typeof servers): number {
+  const to = `by ${addresses.internet.ipv4}:${servers[name].port}`;
+  const lines = output.split('\n').filter((line) => line.endsWith(to));
+  return lines.filter((line) => line.includes(' udp: ') === (protocol === 'udp')).length;
+}
+
 describe('servers with methods and passwords of their own', { skip: whySkipped() }, () => {
   let udp: UdpWorld;
   before(async () => {
@@ -54,13 +61,6 @@ describe('servers with methods and passwords of their own', { skip: whySkipped()
     await client.write(text);
     assert.equal((await client.wait({ bytes: text.length }, 3000)).data.toString(), text);
     await client.destroy();
-  }
-
-  /** How many connections, or sessions, the log gives to a server. */
-  function countBy(output: string, protocol: 'tcp' | 'udp', name: keyof typeof servers): number {
-    const to = `by ${addresses.internet.ipv4}:${servers[name].port}`;
-    const lines = output.split('\n').filter((line) => line.endsWith(to));
-    return lines.filter((line) => line.includes(' udp: ') === (protocol === 'udp')).length;
   }
 
   test('every one of them carries connections and datagrams, each in its own way', async (t) => {
