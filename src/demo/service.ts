@@ -6,13 +6,14 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Netns, Spawned, SpawnOptions } from './netns.js';
 
 const pollMs = 5;
+const startMs = 15_000;
 const maxOutput = 1024 * 1024; // characters kept, the latest
 const ticksPerSecond = 100; // USER_HZ, the same on every Linux architecture Node runs on
 
 export interface ServiceOptions extends SpawnOptions {
   /** TCP port or ports to wait for. */
   listen?: number | number[];
-  /** How long to wait for them. Default 5000. */
+  /** How long to wait for them; a default for busy machines. */
   timeoutMs?: number;
   /** What messages call it. Default: the command's file name. */
   label?: string;
@@ -63,7 +64,7 @@ export class Service {
   }
 
   /** Waits until some process in its namespace listens on the TCP port, IPv4 or IPv6. */
-  async waitForListen(port: number, timeoutMs = 5000): Promise<void> {
+  async waitForListen(port: number, timeoutMs = startMs): Promise<void> {
     await this.#waitFor(
       () => isInNetns(this.pid, this.#netns.name) && listensTcp(this.pid, port),
       timeoutMs,
@@ -73,7 +74,7 @@ export class Service {
     );
   }
 
-  async waitForOutput(pattern: RegExp, timeoutMs = 5000): Promise<void> {
+  async waitForOutput(pattern: RegExp, timeoutMs = startMs): Promise<void> {
     await this.#waitFor(() => pattern.test(this.#output), timeoutMs, { goal: `writes ${pattern}` });
   }
 

@@ -13,9 +13,10 @@ import type { PeerTask } from './udp-allocation-peer.js';
 const rounds = 12;
 const datagramsPerRound = 20_000;
 
-const [method, flows] = [process.argv[2]!, Number(process.argv[3])];
+const method = process.argv[2]!;
+const [flows, remotePort] = process.argv.slice(3).map(Number) as [number, number];
 const stop = new SharedArrayBuffer(4);
-const server = startPeer({ role: 'server', method, port: 0, flows, stop });
+const server = startPeer({ role: 'server', method, remotePort, port: 0, flows, stop });
 const [serverPort] = (await once(server, 'message')) as [number];
 
 const rig = new UdpRig({ method });
@@ -27,7 +28,7 @@ memory.used = (count) => {
   datagrams += count;
   used(count);
 };
-const clients = startPeer({ role: 'clients', method, port: redir.port, flows, stop });
+const clients = startPeer({ role: 'clients', method, remotePort, port: redir.port, flows, stop });
 
 const meter = new HeapMeter(datagramsPerRound);
 meter.begin(datagrams);

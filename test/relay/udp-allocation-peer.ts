@@ -7,19 +7,21 @@ import { UdpRig } from '../helpers/udp-rig.js';
 export interface PeerTask {
   role: 'server' | 'clients';
   method: string;
+  /** Server: where its answers come from. */
+  remotePort: number;
   /** Clients: where the redir listens. */
   port: number;
   flows: number;
   stop: SharedArrayBuffer;
 }
 
-const { role, method, port, flows, stop } = workerData as PeerTask;
+const { role, method, remotePort, port, flows, stop } = workerData as PeerTask;
 const rig = new UdpRig({ method });
 const stopped = (): boolean => Atomics.load(new Int32Array(stop), 0) !== 0;
 
 if (role === 'server') {
   const server = rig.packetServer();
-  server.answersAs = [Endpoint.parse('127.9.0.1', 53)!];
+  server.answersAs = [Endpoint.parse('127.9.0.1', remotePort)!];
   parentPort!.postMessage(server.endpoint.port);
 } else {
   const redir = Endpoint.parse('127.0.0.1', port)!;

@@ -8,12 +8,24 @@ import { measureInChild } from '../helpers/heap-meter.js';
  */
 const limits = { 'aes-256-gcm': 120, '2022-blake3-aes-256-gcm': 180 } as const;
 
+const boundPort = 8053;
+const rawPort = 53; // reply-sockets.ts: a router's service may want it
+
 for (const [method, limit] of Object.entries(limits)) {
-  for (const flows of [1, 50]) {
-    test(`${method}, ${flows} flows: a datagram takes at most ${limit} bytes of heap: no object`, (context) => {
+  for (const [flows, remotePort] of [
+    [1, boundPort],
+    [50, boundPort],
+    [50, rawPort],
+  ] as const) {
+    test(`${method}, ${flows} flows, port ${remotePort}: a datagram takes at most ${limit} bytes of heap: no object`, (context) => {
       if (process.getuid!() !== 0) return context.skip('IP_TRANSPARENT needs root');
       const script = new URL('./udp-allocation-child.js', import.meta.url);
-      const result = measureInChild<{ bytes: number; datagrams: number }>(script, method, String(flows));
+      const result = measureInChild<{ bytes: number; datagrams: number }>(
+        script,
+        method,
+        String(flows),
+        String(remotePort),
+      );
       context.diagnostic(
         `${result.bytes.toFixed(1)} bytes a datagram: ${Math.round(result.bytes)} MB for a million; ${result.datagrams} datagrams`,
       );
