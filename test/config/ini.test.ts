@@ -1,5 +1,6 @@
 /** The INI form: what a line may be, and that it means what the same in JSON means. */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { stringify } from 'ini';
 import type { Config } from '../../src/config/config.js';
@@ -207,6 +208,21 @@ test('what is left out is the same in both, but for where ss-redir listens: INI 
   assert.deepEqual([ini.localAddress, other.localAddress], ['::', '127.0.0.1']);
   const aside = { localAddress: '', warnings: [] };
   assert.deepEqual(Object.assign(everything(ini), aside), Object.assign(everything(other), aside));
+});
+
+test('the example of the README is a configuration as it stands', () => {
+  const readme = readFileSync(new URL('../../../README.md', import.meta.url), 'utf8');
+  const example = /```ini\n(?<ini>.*?)```/s.exec(readme)!.groups!['ini']!;
+  const { servers, verbose, warnings } = load(example);
+  assert.deepEqual(
+    servers.map(({ name, port, tcp, udp }) => [name, port, tcp, udp]),
+    [
+      ['frankfurt', 8388, true, true],
+      ['paris', 8389, true, false],
+    ],
+  );
+  assert.deepEqual(servers[0]!.credentials.key, masterKeyFromPassword('change me', 32));
+  assert.deepEqual([verbose, warnings], [true, []]);
 });
 
 test('the format is told by the content, whatever the name of the file', () => {

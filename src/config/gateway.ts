@@ -1,0 +1,43 @@
+/** What the rules are made from: the gateway section, and what ss-redir itself runs with. */
+import { oneLine } from '../text.js';
+import type { Config } from './config.js';
+import { Setting } from './setting.js';
+import type { Settings } from './setting.js';
+
+/**
+ * The settings of the gateway section and, under the names of their flat keys, those in which the rules must agree with
+ * ss-redir: servers, ports, protocols, TPROXY, mark. Of these the section says nothing.
+ *
+ * @throws {ConfigError} for one of them in the section.
+ */
+export function gatewayInput(config: Config): Settings {
+  const input = new Map<string, Setting>();
+  const origin = oneLine(config.configFile ?? 'command line');
+  for (const [key, value] of Object.entries(shared(config))) {
+    const written = config.gateway?.get(key);
+    if (written !== undefined)
+      throw written.refuse(
+        'is for the flat keys, in INI those of [redir]: the rules follow what ss-redir does',
+      );
+    input.set(key, Setting.fromFile(origin, key, value, String(value)));
+  }
+  for (const [key, setting] of config.gateway ?? []) input.set(key, setting);
+  return input;
+}
+
+function shared({
+  tcp,
+  udp,
+  tcpTproxy,
+  localPort,
+  servers,
+  outboundFwmark,
+}: Config): Record<string, unknown> {
+  return {
+    mode: udp ? (tcp ? 'tcp_and_udp' : 'udp_only') : 'tcp_only',
+    tcp_tproxy: tcpTproxy,
+    local_port: localPort,
+    server: [...new Set(servers.map(({ host }) => host))],
+    outbound_fwmark: outboundFwmark,
+  };
+}
