@@ -2,6 +2,7 @@
 import type { AeadBackend } from '../crypto/aead.js';
 import type { Credentials } from '../crypto/credentials.js';
 import type { Method } from '../crypto/methods.js';
+import { RecentSalts } from '../crypto/recent-salts.js';
 import type { SaltFilter } from '../crypto/replay.js';
 import { systemSources, type PacketSources } from './packet-sources.js';
 import type { ClientPacketSession, ServerPackets } from './packet.js';
@@ -22,9 +23,10 @@ export function createClientPackets(
   const { key, identityKeys } = credentials;
   checkIdentities(method, identityKeys.length);
   if (method.edition === 'aead') {
+    const salts = new RecentSalts();
     const session = {
-      sealer: new AeadPacketSealer(backend, method, key, sources),
-      opener: new AeadPacketOpener(backend, method, key),
+      sealer: new AeadPacketSealer(backend, method, key, sources, salts),
+      opener: new AeadPacketOpener(backend, method, key, salts),
     };
     return () => session;
   }

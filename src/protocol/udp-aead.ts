@@ -13,11 +13,17 @@
 import type { AeadBackend, PacketCipher } from '../crypto/aead.js';
 import { sessionSubkeyInto } from '../crypto/keys.js';
 import { tagSize, type Method } from '../crypto/methods.js';
-import type { SaltFilter } from '../crypto/replay.js';
 import { Block } from '../linux/memory.js';
 import { addressSize, minAddressSize } from './address.js';
 import type { PacketSources } from './packet-sources.js';
 import type { PacketOpener, PacketSealer, PacketVerdict, ServerPackets } from './packet.js';
+
+/** Salts that were seen: SaltFilter in a server, RecentSalts in a client. */
+export interface SaltsSeen {
+  /** Remembers the salt at `bytes[from..to)`; false when it was there. */
+  accept(bytes: Uint8Array, from: number, to: number): boolean;
+  add(bytes: Uint8Array, from: number, to: number): void;
+}
 
 /** For 12 bytes and for 24. */
 const zeroNonce = Block.allocate(24);
@@ -29,17 +35,17 @@ export class AeadPacketSealer implements PacketSealer {
   end = 0;
   private readonly masterKey: Uint8Array;
   private readonly sources: PacketSources;
-  private readonly salts: SaltFilter | undefined;
+  private readonly salts: SaltsSeen | undefined;
   private readonly subkey: Uint8Array;
   private readonly cipher: PacketCipher;
 
-  /** @param salts remembers what we send: a server, lest its own packet be taken for a client's when sent back to it. */
+  /** @param salts remembers what we send, lest our own packet be taken for the other side's when sent back to us. */
   constructor(
     backend: AeadBackend,
     method: Method,
     masterKey: Uint8Array,
     sources: PacketSources,
-    salts?: SaltFilter,
+    salts?: SaltsSeen,
   ) {
     this.headroom = method.saltSize;
     this.masterKey = masterKey;
@@ -68,12 +74,12 @@ export class AeadPacketOpener implements PacketOpener {
   readonly skewSeconds = 0;
   private readonly saltSize: number;
   private readonly masterKey: Uint8Array;
-  private readonly salts: SaltFilter | undefined;
+  private readonly salts: SaltsSeen | undefined;
   private readonly subkey: Uint8Array;
   private readonly cipher: PacketCipher;
 
   /** @param salts those seen; without it a packet that comes twice is accepted twice. */
-  constructor(backend: AeadBackend, method: Method, masterKey: Uint8Array, salts?: SaltFilter) {
+  constructor(backend: AeadBackend, method: Method, masterKey: Uint8Array, salts?: SaltsSeen) {
     this.saltSize = method.saltSize;
     this.masterKey = masterKey;
     this.salts = salts;
@@ -108,7 +114,7 @@ export class AeadServerPackets<State> extends AeadPacketOpener implements Server
     method: Method,
     masterKey: Uint8Array,
     sources: PacketSources,
-    salts: SaltFilter,
+    salts: SaltsSeen,
   ) {
     super(backend, method, masterKey, salts);
     this.sealer = new AeadPacketSealer(backend, method, masterKey, sources, salts);

@@ -7,10 +7,9 @@ import { SyscallError } from '../errors.js';
 import { openReplySocket } from '../linux/datagram.js';
 import { EADDRINUSE } from '../linux/errno.js';
 import { close } from '../linux/libc.js';
-import { Endpoint, isMapped } from '../linux/sockaddr.js';
 import { AddressTable } from './address-table.js';
 import { Recency, type Used } from './recency.js';
-import { sockaddrPort } from './udp-address.js';
+import { endpointAt, sockaddrPort } from './udp-address.js';
 import type { UdpContext } from './udp-context.js';
 
 /**
@@ -55,10 +54,6 @@ export class ReplySockets {
     this.context = context;
     this.table = new AddressTable(capacity);
     this.mayUseRaw = mayUseRaw;
-  }
-
-  get size(): number {
-    return this.table.size;
   }
 
   /** The socket that speaks for the sockaddr at `bytes[at]`. */
@@ -117,13 +112,4 @@ export class ReplySockets {
     this.recency.remove(socket);
     if (socket.fd >= 0) close(socket.fd);
   }
-}
-
-/** The sockaddr at `bytes[at]` as an object: not for every datagram. */
-export function endpointAt(bytes: Buffer, at: number): Endpoint {
-  const port = sockaddrPort(bytes, at);
-  if (bytes.readUInt16LE(at) === 2)
-    return new Endpoint(Uint8Array.from(bytes.subarray(at + 4, at + 8)), port);
-  const from = isMapped(bytes, at + 8) ? at + 20 : at + 8;
-  return new Endpoint(Uint8Array.from(bytes.subarray(from, at + 24)), port, bytes.readUInt32LE(at + 24));
 }

@@ -6,7 +6,7 @@
  *
  * IPv4-mapped IPv6 addresses become IPv4 in either direction.
  */
-import { AF_INET, AF_INET6, isMapped } from '../linux/sockaddr.js';
+import { AF_INET, AF_INET6, Endpoint, isMapped } from '../linux/sockaddr.js';
 
 const atypIpv4 = 1;
 const atypName = 3;
@@ -66,4 +66,12 @@ function writeIpv4(from: Buffer, host: number, port: number, to: Buffer, toAt: n
   to[toAt + 3] = from[port + 1]!;
   for (let i = 0; i < 4; i++) to[toAt + 4 + i] = from[host + i]!;
   return inSize;
+}
+
+/** The sockaddr at `bytes[at]` as an object: not for every datagram. */
+export function endpointAt(bytes: Buffer, at: number): Endpoint {
+  const port = sockaddrPort(bytes, at);
+  if (bytes[at] === AF_INET) return new Endpoint(Uint8Array.from(bytes.subarray(at + 4, at + 8)), port);
+  const from = isMapped(bytes, at + 8) ? at + 20 : at + 8;
+  return new Endpoint(Uint8Array.from(bytes.subarray(from, at + 24)), port, bytes.readUInt32LE(at + 24));
 }

@@ -15,17 +15,18 @@ import { EAGAIN, EMFILE, EMSGSIZE, ENFILE, errnoName } from '../linux/errno.js';
 import type { ReceiveBatch } from '../linux/messages.js';
 import { Block } from '../linux/memory.js';
 import type { Endpoint } from '../linux/sockaddr.js';
-import { isLocalAddress } from '../linux/socket.js';
 import { IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, SOL_IP, SOL_IPV6 } from '../linux/sockopt.js';
 import type { ClientPacketSession } from '../protocol/packet.js';
 import { AddressTable } from './address-table.js';
 import { DatagramQueue } from './datagram-queue.js';
+import { LocalAddresses } from './local-addresses.js';
 import { RawReply } from './raw-reply.js';
 import { Recency } from './recency.js';
-import { endpointAt, ReplySockets } from './reply-sockets.js';
+import { ReplySockets } from './reply-sockets.js';
 import type { Upstreams } from './upstream.js';
-import { sockaddrPort, socksSize, writeSockaddr, writeSocksBefore } from './udp-address.js';
+import { endpointAt, sockaddrPort, socksSize, writeSockaddr, writeSocksBefore } from './udp-address.js';
 import { batchSize, noteSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
+import { drop } from './udp-drops.js';
 import { UdpSession } from './udp-session.js';
 
 /** How many full batches one event may move before the other sockets get their turn. */
@@ -52,6 +53,7 @@ export class UdpRedir implements Deadlined {
   private readonly recency = new Recency<UdpSession>();
   private readonly replies: ReplySockets;
   private readonly raw: RawReply;
+  private readonly localAddresses = new LocalAddresses();
   /** Datagrams of clients, received where their packets' beginnings fit before them. */
   private readonly plain: ReceiveBatch;
   private readonly packets: ReceiveBatch;
@@ -125,17 +127,13 @@ export class UdpRedir implements Deadlined {
   private isForUs(listener: UdpRedirListener, target: number): boolean {
     const { controlBytes } = this.plain;
     if (sockaddrPort(controlBytes, target) !== listener.port) return false;
-    try {
-      return isLocalAddress(endpointAt(controlBytes, target));
-    } catch (error) {
-      if (error instanceof SyscallError) return true; // no descriptor to ask with: rather lose one than loop
-      throw error;
-    }
+    return this.localAddresses.has(controlBytes, target, this.context.reactor.nowMs);
   }
 
   private refuse(slot: number): void {
     const { counters, log } = this.context;
     counters.count('no-destination');
+    if (!log.isDue('no-destination')) return;
     const client = endpointAt(this.plain.names.bytes, this.plain.nameAt(slot));
     log.limited(
       'no-destination',
@@ -218,6 +216,7 @@ export class UdpRedir implements Deadlined {
     if (lost === 0) return;
     const { failure } = session;
     counters.count(failure === EMSGSIZE ? 'too-large' : 'unsent', lost);
+    if (!log.isDue('udp-send')) return;
     log.limited('udp-send', `udp: ${session.client} -> ${session.server}: ${errnoName(failure)}: dropped`);
   }
 
@@ -247,7 +246,7 @@ export class UdpRedir implements Deadlined {
       const start = datagrams.slotAt(slot) + packetOffset;
       const verdict = opener.open(block, start, start + this.packets.lengthOf(slot), reactor.nowMs);
       if (verdict !== 'accepted') {
-        this.reject(session, verdict);
+        drop(this.context, verdict, opener, () => `server ${session.server}`);
         continue;
       }
       accepted = true;
@@ -271,6 +270,7 @@ export class UdpRedir implements Deadlined {
     }
     if (fd >= 0) this.sendReplies(session, fd);
     if (!accepted) return;
+    session.answered();
     this.recency.touch(session, reactor.nowMs);
     if (session.healthy) return;
     session.healthy = true;
@@ -282,6 +282,7 @@ export class UdpRedir implements Deadlined {
     const lost = datagrams.sends.send(fd);
     if (lost === 0) return;
     counters.count('unsent', lost);
+    if (!log.isDue('udp-reply')) return;
     log.limited('udp-reply', `udp: to ${session.client}: ${errnoName(datagrams.sends.failure)}: dropped`);
   }
 
@@ -290,20 +291,8 @@ export class UdpRedir implements Deadlined {
     const number = this.raw.send(datagrams.block, from, to, this.remote.bytes, session.name.bytes);
     if (number === 0) return;
     counters.count('unsent');
+    if (!log.isDue('udp-raw')) return;
     log.limited('udp-raw', `udp: raw socket to ${session.client}: ${errnoName(number)}: dropped`);
-  }
-
-  private reject(session: UdpSession, verdict: Parameters<UdpContext['counters']['count']>[0]): void {
-    const { counters, log } = this.context;
-    counters.count(verdict);
-    const { skewSeconds } = session.packets.opener;
-    const what =
-      verdict === 'stale'
-        ? `its clock is ${Math.abs(skewSeconds)} s ${skewSeconds > 0 ? 'ahead of' : 'behind'} ours, at most 30 s are allowed: check the clocks of both hosts`
-        : verdict === 'forged'
-          ? 'the tag does not match: other password, other method, or changed on the way'
-          : `a ${verdict} packet`;
-    log.limited(`udp-${verdict}`, `udp: dropped what ${session.server} sent: ${what}`);
   }
 
   /** An ICMP error in answer to what we sent: the server, or the way to it, is down. The session stays with its server. */

@@ -16,15 +16,15 @@ import { nameStride, packetInfoSize, type ReceiveBatch, SendControl } from '../l
 import { AF_INET6, SockaddrBlock } from '../linux/sockaddr.js';
 import { IP_PKTINFO, IPV6_PKTINFO, SOL_IP, SOL_IPV6 } from '../linux/sockopt.js';
 import { readAddress } from '../protocol/address.js';
-import type { PacketVerdict, ServerPackets } from '../protocol/packet.js';
+import type { ServerPackets } from '../protocol/packet.js';
 import { AddressTable } from './address-table.js';
 import { DatagramQueue } from './datagram-queue.js';
 import type { Names } from './names.js';
 import { Recency } from './recency.js';
-import { endpointAt } from './reply-sockets.js';
-import { sockaddrPort, socksSize, writeSockaddr, writeSocksBefore } from './udp-address.js';
+import { endpointAt, sockaddrPort, socksSize, writeSockaddr, writeSocksBefore } from './udp-address.js';
 import { batchSize, noteSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
 import type { UserCounters } from './user-counters.js';
+import { drop } from './udp-drops.js';
 import { UdpNames } from './udp-names.js';
 import { type UdpOutlet, UdpServerSession } from './udp-server-session.js';
 
@@ -104,7 +104,12 @@ export class UdpServer implements Deadlined {
     const start = datagrams.slotAt(slot) + packetOffset;
     const size = this.packets.lengthOf(slot);
     const verdict = this.codec.open(block, start, start + size, reactor.nowMs);
-    if (verdict !== 'accepted') return this.reject(slot, verdict);
+    if (verdict !== 'accepted') {
+      const name = this.packets.nameAt(slot);
+      return drop(this.context, verdict, this.codec, () =>
+        endpointAt(this.packets.names.bytes, name).toString(),
+      );
+    }
     const session = this.sessionOf(listener, slot);
     if (session === undefined) return;
     session.setClient(this.packets.names.bytes, this.packets.nameAt(slot));
@@ -236,20 +241,6 @@ export class UdpServer implements Deadlined {
     const { failure } = datagrams.sends;
     counters.count(failure === EMSGSIZE ? 'too-large' : 'unsent', lost);
     log.limited('udp-send', `udp: to a target: ${errnoName(failure)}: dropped`);
-  }
-
-  private reject(slot: number, verdict: Exclude<PacketVerdict, 'accepted'>): void {
-    const { counters, log } = this.context;
-    counters.count(verdict);
-    const { skewSeconds } = this.codec;
-    const what =
-      verdict === 'stale'
-        ? `its clock is ${Math.abs(skewSeconds)} s ${skewSeconds > 0 ? 'ahead of' : 'behind'} ours, at most 30 s are allowed: check the clocks of both hosts`
-        : verdict;
-    if (log.isDue(`udp-${verdict}`)) {
-      const client = endpointAt(this.packets.names.bytes, this.packets.nameAt(slot));
-      log.limited(`udp-${verdict}`, `udp: dropped a packet from ${client}: ${what}`);
-    }
   }
 
   // ---- from the target to the client

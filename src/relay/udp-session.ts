@@ -137,8 +137,12 @@ export class UdpSession implements EventHandler, Used, Sender {
     this.redir.onAnswer(this);
   }
 
-  received(count: number): void {
+  /** By a packet that proved to be the server's. */
+  answered(): void {
     this.askedMs = -1;
+  }
+
+  received(count: number): void {
     if (count >= this.slots) this.slots = Math.min(batchSize, this.slots * 2);
     else if (count * 4 < this.slots) this.slots = Math.max(1, this.slots >> 1);
   }

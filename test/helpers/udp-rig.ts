@@ -15,7 +15,7 @@ import { writeIpAddress } from '../../src/protocol/address.js';
 import type { ClientPacketSession, PacketSealer, ServerPackets } from '../../src/protocol/packet.js';
 import { createClientPackets, createServerPackets } from '../../src/protocol/packets.js';
 import { Access, accessOf } from '../../src/relay/access.js';
-import { endpointAt } from '../../src/relay/reply-sockets.js';
+import { endpointAt } from '../../src/relay/udp-address.js';
 import { DatagramMemory, type UdpContext } from '../../src/relay/udp-context.js';
 import { createUdpCounters, UdpCounters } from '../../src/relay/udp-counters.js';
 import { UdpRedir } from '../../src/relay/udp-redir.js';

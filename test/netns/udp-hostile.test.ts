@@ -177,14 +177,12 @@ describe('udp: hostile', { skip: whySkipped() }, () => {
         assert.equal((await client.take(6)).length, 6);
       });
 
-      if (!is2022) return;
-
       test('a request that is sent back to the client does not reach it', async () => {
         const client = await udp.client('ipv4');
         await client.ask(far, 'question');
         await wire.inject({ ...(await wire.next('up')), direction: 'down' });
         await client.hearsNothing();
-        await dropped('redir', { malformed: 1 });
+        await dropped('redir', is2022 ? { malformed: 1 } : { repeated: 1 });
       });
 
       test('a repeated answer reaches the client once', async () => {
@@ -195,6 +193,8 @@ describe('udp: hostile', { skip: whySkipped() }, () => {
         await client.hearsNothing();
         await dropped('redir', { repeated: 2 });
       });
+
+      if (!is2022) return;
 
       test("another session's answer does not reach the client", async () => {
         const clients = [await udp.client('ipv4'), await udp.client('ipv4')] as const;
