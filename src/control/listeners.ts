@@ -5,7 +5,7 @@ import { ConfigError, SyscallError, UsageError } from '../errors.js';
 import { close } from '../linux/libc.js';
 import { Endpoint } from '../linux/sockaddr.js';
 import { adoptUdp, listenUdp, type UdpListenOptions } from '../linux/datagram.js';
-import { adoptTcp, listenTcp, type ListenOptions, localEndpoint } from '../linux/socket.js';
+import { adoptTcp, hasIpv6, listenTcp, type ListenOptions, localEndpoint } from '../linux/socket.js';
 import type { ListenerPlan } from '../relay/plan.js';
 import type { UdpListenerPlan } from '../relay/udp-plane.js';
 import { type PassedSocket, storeName } from '../systemd/listen-fds.js';
@@ -56,6 +56,7 @@ export async function openListeners(
 ): Promise<Listeners> {
   const places = config.command === 'ss-redir' ? redirPlaces(config) : await serverPlaces(config, dns);
   for (const place of places) place.mark = mark;
+  if (!hasIpv6()) takeIpv4Instead(places, warn);
   leaveIpv4ToItsOwn(places);
   if (manager !== undefined) await distribute(config, places, manager, warn);
   const listeners = {
@@ -188,6 +189,23 @@ async function serverPlaces(config: Config, dns: Dns): Promise<Place[]> {
     places.push({ endpoint: Endpoint.parse(address, port)!, tos: 0 });
   }
   return places;
+}
+
+/** Where IPv6 is not in the kernel (ipv6.disable=1, or not built), `::` can only mean all addresses of IPv4. */
+function takeIpv4Instead(places: Place[], warn: (text: string) => void): void {
+  for (const place of places) {
+    if (place.endpoint.host !== '::') continue;
+    warn(
+      `this kernel has no IPv6: listening at 0.0.0.0:${place.endpoint.port} in place of ${place.endpoint}`,
+    );
+    place.endpoint = Endpoint.parse('0.0.0.0', place.endpoint.port)!;
+  }
+  const known = new Set<string>();
+  for (const place of places.splice(0)) {
+    if (known.has(String(place.endpoint))) continue; // the file had listed both
+    known.add(String(place.endpoint));
+    places.push(place);
+  }
 }
 
 /** Files for shadowsocks-libev often list both `::` and `0.0.0.0`: then `::` must not take the port for both. */

@@ -1,7 +1,16 @@
 /** TCP sockets: listening, connecting, and where an accepted connection was going before the firewall sent it here. */
 import { errno } from './ffi.js';
 import { SyscallError } from '../errors.js';
-import { EAGAIN, EINPROGRESS, EINVAL, ENOENT, ENOPROTOOPT, EPROTONOSUPPORT, syscallError } from './errno.js';
+import {
+  EAFNOSUPPORT,
+  EAGAIN,
+  EINPROGRESS,
+  EINVAL,
+  ENOENT,
+  ENOPROTOOPT,
+  EPROTONOSUPPORT,
+  syscallError,
+} from './errno.js';
 import * as libc from './libc.js';
 import { AF_INET, AF_INET6, Endpoint, SockaddrBlock } from './sockaddr.js';
 import * as sockopt from './sockopt.js';
@@ -207,6 +216,14 @@ function openSocket(family: number, mptcp: boolean): number {
   const fd = libc.socket(family, type, mptcp ? IPPROTO_MPTCP : IPPROTO_TCP);
   if (fd < 0) throw syscallError(mptcp ? 'socket(IPPROTO_MPTCP)' : 'socket()', errno());
   return fd;
+}
+
+/** Whether the kernel knows IPv6 at all. That it is switched off on interfaces (disable_ipv6) is another matter. */
+export function hasIpv6(): boolean {
+  const fd = libc.socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno() !== EAFNOSUPPORT;
+  libc.close(fd);
+  return true;
 }
 
 export function localEndpoint(fd: number): Endpoint | undefined {
