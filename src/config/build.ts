@@ -72,7 +72,14 @@ export function buildConfig(command: Command, { commandLine, file, instance, env
     ...(file !== undefined && { configFile: file.path }),
     ...(instance !== undefined && { instance }),
     servers,
-    localAddress: readLocalAddress(command, settings, file?.format, servers, tcpTproxy, warnings),
+    localAddress: readLocalAddress(
+      command,
+      settings,
+      file?.format,
+      servers,
+      { ...mode, tcpTproxy },
+      warnings,
+    ),
     localPort,
     dscp: command === 'ss-redir' ? readDscp(settings, localPort) : [],
     nameservers: read(settings, 'nameserver') ?? [],
@@ -158,19 +165,20 @@ function readLocalAddress(
   settings: Settings,
   format: ConfigFile['format'] | undefined,
   servers: readonly Server[],
-  tcpTproxy: boolean,
+  { tcp, udp, tcpTproxy }: Pick<Config, 'tcp' | 'udp' | 'tcpTproxy'>,
   warnings: string[],
 ): string {
   if (command === 'ss-server') return '::';
   const local = read(settings, 'local_address') ?? (format === 'ini' ? '::' : defaultLocalAddress(servers));
-  if (!tcpTproxy && isLoopback(local)) {
+  if (tcp && !tcpTproxy && isLoopback(local)) {
     warnings.push(
       `listening on ${local} only: REDIRECT brings clients of the LAN to the address of their interface, give -b :: for them (0.0.0.0 is IPv4 only)`,
     );
   }
-  if (tcpTproxy && !isLoopback(local) && local !== '::' && local !== '0.0.0.0') {
+  const byTproxy = udp || (tcp && tcpTproxy); // UDP has no REDIRECT
+  if (byTproxy && !isLoopback(local) && local !== '::' && local !== '0.0.0.0') {
     warnings.push(
-      `listening on ${local} only: the rules hand TPROXY connections to 127.0.0.1 and ::1, give -b :: for them`,
+      `listening on ${local} only: the rules hand what comes by TPROXY to 127.0.0.1 and ::1, give -b :: for it`,
     );
   }
   return local;
