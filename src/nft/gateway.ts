@@ -1,0 +1,140 @@
+/**
+ * Rules and policy routing of an instance, up and down.
+ *
+ *     up     names and files read → conflicts → nft's own check → routing → rules, one transaction → old routing away
+ *     down   tables, one transaction → routing that no instance needs any more
+ *
+ * Routing comes first and goes last: marked packets without it are stopped, but need not be. A process that is killed in
+ * the middle leaves at most routing that carries our protocol number; the next `down` of any instance takes it.
+ */
+import { ConfigError } from '../errors.js';
+import { collectAddresses, resolveServers } from './addresses.js';
+import { findConflicts, hasInterface, routingOf } from './conflicts.js';
+import { findTable, listOurTables, routingInUse, tablesOf } from './loaded.js';
+import { dnsTableOf, killTableOf, rulesTableOf } from './names.js';
+import { addRouting, hasIpv6, removeRouting } from './routing.js';
+import { renderRemoval, renderRules, usesTproxy } from './rules.js';
+import type { GatewaySettings } from './settings.js';
+import { runNft } from './tools.js';
+
+/** Something of others is in the way. */
+export class ConflictError extends Error {
+  override name = 'ConflictError';
+  readonly conflicts: readonly string[];
+
+  constructor(conflicts: readonly string[]) {
+    super(conflicts.join('\n'));
+    this.conflicts = conflicts;
+  }
+}
+
+/** The ruleset as it would be loaded; nothing of the kernel is looked at. */
+export async function render(settings: GatewaySettings, warn: (text: string) => void): Promise<string> {
+  const servers = await resolveServers(settings.servers, (message) => {
+    warn(
+      `${message}: the way to this server is not in the bypass set, ss-redir's own connections pass by their mark`,
+    );
+  });
+  return renderRules(settings, collectAddresses(settings, servers));
+}
+
+/** What is in the way, and what nft says of the rules. Changes nothing. */
+export async function check(settings: GatewaySettings, warn: (text: string) => void): Promise<string> {
+  const text = await render(settings, warn);
+  const conflicts = await findConflicts(settings);
+  if (conflicts.length > 0) throw new ConflictError(conflicts);
+  await runNft(await withoutStaleNames(settings, text), { check: true });
+  return text;
+}
+
+/**
+ * Puts the rules in place, or in the place of the instance's earlier ones. After a failure everything is as before.
+ *
+ * @throws {ConflictError | ConfigError | ToolError}
+ */
+export async function up(settings: GatewaySettings, warn: (text: string) => void): Promise<void> {
+  const text = await withoutStaleNames(settings, await check(settings, warn));
+  for (const advice of adviceFor(settings)) warn(advice);
+  const rollBack = usesTproxy(settings) ? await addRouting(routingOf(settings)) : async () => {};
+  try {
+    await runNft(text);
+  } catch (error) {
+    await rollBack();
+    throw error;
+  }
+  await removeRouting(await routingInUse(await listOurTables()));
+  // Another instance's `down` at the same moment may have seen the routing without the table that needs it.
+  if (usesTproxy(settings)) await addRouting(routingOf(settings));
+}
+
+/**
+ * The table of names stays when it is loaded anew, with what dnsmasq has put in; only where its sets would have another
+ * timeout it begins anew.
+ */
+async function withoutStaleNames(settings: GatewaySettings, text: string): Promise<string> {
+  if (settings.domainsFiles.length === 0) return text;
+  const name = dnsTableOf(settings.instance);
+  if ((await findTable(name)) === undefined) return text;
+  try {
+    await runNft(text, { check: true });
+    return text;
+  } catch {
+    return `${renderRemoval([name])}${text}`;
+  }
+}
+
+function adviceFor(settings: GatewaySettings): string[] {
+  const { fail, tcp, interfaces } = settings;
+  const advice: string[] = [];
+  if (fail === 'open' && tcp === 'redirect') {
+    advice.push(
+      'fail open and REDIRECT: connections go direct only when the rules are withdrawn; nobody does that when ss-redir ends (ss-nft down, or hold)',
+    );
+  }
+  if (fail === 'open' && settings.localDefault !== 'bypass' && usesTproxy(settings)) {
+    advice.push(
+      "fail open and TPROXY: the router's own traffic is refused all the same while nobody listens",
+    );
+  }
+  const missing = interfaces.filter((name) => !hasInterface(name));
+  if (missing.length > 0) advice.push(`interface ${missing.join(', ')} is not there yet`);
+  if (usesTproxy(settings) && !hasIpv6())
+    advice.push('IPv6 is switched off: rules and routing serve IPv4 alone');
+  return advice;
+}
+
+export interface Removed {
+  readonly tables: readonly string[];
+  readonly routing: readonly string[];
+  /** Kill switches that stay. */
+  readonly kept: readonly string[];
+}
+
+/** Takes away what `up` made, whether it is there or not. The kill switch outlives the rules unless it is asked for. */
+export async function down(instance: string, { killSwitch = false } = {}): Promise<Removed> {
+  const there = await listOurTables();
+  const kill = killTableOf(instance);
+  const tables = tablesOf(instance).filter((name) => there.includes(name) && (killSwitch || name !== kill));
+  return remove(tables, there);
+}
+
+/** All instances, kill switches too. */
+export async function downAll(): Promise<Removed> {
+  const there = await listOurTables();
+  return remove(there, there);
+}
+
+async function remove(tables: readonly string[], there: readonly string[]): Promise<Removed> {
+  for (const name of tables) {
+    if ((await findTable(name))?.isOwned !== true) continue;
+    throw new ConfigError(`table inet ${name} is held by another process, and goes when that process ends`);
+  }
+  if (tables.length > 0) await runNft(renderRemoval(tables));
+  const left = there.filter((name) => !tables.includes(name));
+  const routing = await removeRouting(await routingInUse(left));
+  return { tables, routing, kept: left.filter((name) => isKillOf(name, tables)) };
+}
+
+function isKillOf(name: string, removed: readonly string[]): boolean {
+  return removed.some((table) => name === killTableOf(table.slice(rulesTableOf('').length)));
+}

@@ -1,0 +1,83 @@
+/** What is loaded in the kernel, read back from nft. */
+import { dnsTableOf, killTableOf, rulesTableOf, tablePrefix } from './names.js';
+import type { Routing } from './routing.js';
+import { runTool, ToolError } from './tools.js';
+
+/** What the rules' own table remembers of its settings: see `describeRules`. */
+export interface Remembered {
+  readonly tcp?: { readonly mode: 'redirect' | 'tproxy'; readonly port: number };
+  readonly udp?: { readonly port: number };
+  readonly routing?: Routing;
+  readonly fail: 'closed' | 'open';
+}
+
+export interface LoadedTable {
+  readonly name: string;
+  readonly comment?: string;
+  /** Only the process that made it may change it, and it goes with that process. */
+  readonly isOwned: boolean;
+}
+
+/** JSON of `nft -j`, as far as it is used here (libnftables-json(5)). */
+export interface NftObject {
+  chain?: { family: string; table: string; name: string; hook?: string; prio?: number; type?: string };
+  rule?: { family: string; table: string; chain: string; comment?: string; expr: NftExpression[] };
+  set?: { family: string; table: string; name: string; elem?: unknown[]; timeout?: number };
+  counter?: { family: string; table: string; name: string; packets: number; bytes: number };
+}
+
+export type NftExpression = Record<string, unknown>;
+
+/** Names of our tables, of all instances. */
+export async function listOurTables(): Promise<string[]> {
+  const text = await runTool('nft', ['list', 'tables', 'inet']);
+  return [...text.matchAll(/^table inet (\S+)/gm)]
+    .map((match) => match[1]!)
+    .filter((name) => name.startsWith(tablePrefix));
+}
+
+/** Undefined when it is not there. */
+export async function findTable(name: string): Promise<LoadedTable | undefined> {
+  let text: string;
+  try {
+    text = await runTool('nft', ['-t', 'list', 'table', 'inet', name]);
+  } catch (error) {
+    if (error instanceof ToolError && /No such file or directory/.test(error.message)) return undefined;
+    throw error;
+  }
+  // nft 1.0.6 has neither in its JSON.
+  const head = text.slice(0, text.search(/^\t(?:set|map|counter|chain|quota|limit) |^\}/m));
+  const comment = /^\tcomment "(.*)"$/m.exec(head)?.[1];
+  return { name, ...(comment !== undefined && { comment }), isOwned: /^\tflags .*\bowner\b/m.test(head) };
+}
+
+export async function listTable(name: string): Promise<NftObject[]> {
+  const text = await runTool('nft', ['-j', 'list', 'table', 'inet', name]);
+  return (JSON.parse(text) as { nftables: NftObject[] }).nftables;
+}
+
+/** Undefined for a table that ss-nft has not made. */
+export function readComment(comment: string | undefined): Remembered | undefined {
+  if (!comment?.startsWith('ss-redir ')) return undefined;
+  const words = new Map(comment.split(' ').map((word) => word.split('=', 2) as [string, string]));
+  const [mode, port] = (words.get('tcp') ?? '').split(':');
+  const udpPort = words.get('udp')?.split(':')[1];
+  const [mark, table, priority] = ['mark', 'table', 'priority'].map((word) => Number(words.get(word)));
+  return {
+    ...(port !== undefined && { tcp: { mode: mode === 'tproxy' ? mode : 'redirect', port: Number(port) } }),
+    ...(udpPort !== undefined && { udp: { port: Number(udpPort) } }),
+    ...(words.has('mark') && { routing: { mark: mark!, table: table!, priority: priority! } }),
+    fail: words.get('fail') === 'open' ? 'open' : 'closed',
+  };
+}
+
+/** The policy routing that the rules of all instances need. */
+export async function routingInUse(tables: readonly string[]): Promise<Routing[]> {
+  const loaded = await Promise.all(tables.map(findTable));
+  return loaded.flatMap((table) => readComment(table?.comment)?.routing ?? []);
+}
+
+/** The tables of an instance, whether they are there or not. */
+export function tablesOf(instance: string): string[] {
+  return [rulesTableOf(instance), dnsTableOf(instance), killTableOf(instance)];
+}

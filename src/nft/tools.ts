@@ -1,0 +1,82 @@
+/** nft, ip and ss, run to their end; a failure is one line with the tool's own words. */
+import { execa, ExecaError } from 'execa';
+import { oneLine } from '../text.js';
+
+/** A tool is missing, or refused; the message says which and why. */
+export class ToolError extends Error {
+  override name = 'ToolError';
+}
+
+const mostOutput = 256 * 1024 * 1024; // a ruleset of other people may be large
+
+/** @throws {ToolError} */
+export async function runTool(command: string, args: readonly string[], input?: string): Promise<string> {
+  try {
+    const { stdout } = await execa(command, args, {
+      maxBuffer: mostOutput,
+      env: { LC_ALL: 'C' }, // messages are read below and elsewhere
+      ...(input !== undefined && { input }),
+    });
+    return stdout;
+  } catch (error) {
+    if (!(error instanceof ExecaError)) throw error;
+    throw new ToolError(explain(command, error), { cause: error });
+  }
+}
+
+function explain(command: string, error: ExecaError): string {
+  if (error.code === 'ENOENT') {
+    const debian = command === 'nft' ? 'nftables' : 'iproute2';
+    return `${command}: not found (on Debian: apt-get install ${debian})`;
+  }
+  const stderr = String(error.stderr ?? '').trim();
+  if (stderr === '') return `${command}: ended with ${error.signal ?? `status ${error.exitCode}`}`;
+  return command === 'nft'
+    ? explainNft(stderr)
+    : `${command}: ${oneLine(stderr.replaceAll(/\s*\n\s*/g, '; '))}`;
+}
+
+/**
+ * nft writes
+ *
+ *     /dev/stdin:7:3-12: Error: Could not process rule: No such file or directory
+ *     		meta l4proto tcp tproxy ip to 127.0.0.1:1080 accept
+ *     		^^^^^^^^^^
+ *
+ * and more of that where one error leads to another: the first is told.
+ */
+function explainNft(stderr: string): string {
+  const lines = stderr.split('\n');
+  const at = lines.findIndex((line) => /\bError: /.test(line));
+  if (at < 0) return `nft: ${oneLine(lines[0]!)}`;
+  const message = lines[at]!.replace(/^.*?\bError: /, '');
+  const source = lines[at + 1]?.trim() ?? '';
+  const shown = source.length > 160 ? `${source.slice(0, 160)}…` : source;
+  const hint = hintFor(message, source);
+  return `nft: ${oneLine(message)}${shown === '' ? '' : `: ${oneLine(shown)}`}${hint === '' ? '' : ` (${hint})`}`;
+}
+
+const modules: readonly (readonly [RegExp, string])[] = [
+  [/\btproxy\b/, 'nft_tproxy'],
+  [/\bsocket\b/, 'nft_socket'],
+  [/\bfib\b/, 'nft_fib_inet'],
+  [/\bredirect\b/, 'nft_redir'],
+  [/\bdnat\b|\btype nat\b/, 'nft_nat'],
+  [/\breject\b/, 'nft_reject_inet'],
+  [/\bct\b|\bnotrack\b/, 'nft_ct'],
+];
+
+function hintFor(message: string, source: string): string {
+  if (/Operation not permitted/.test(message))
+    return 'needs root or CAP_NET_ADMIN, and a table that no other process owns';
+  // What the kernel cannot find is the expression's module; a set or chain that is not there is another message.
+  if (!/Could not process rule: (?:No such file or directory|Operation not supported)/.test(message))
+    return '';
+  const missing = modules.filter(([pattern]) => pattern.test(source)).map(([, name]) => name);
+  return missing.length === 0 ? '' : `is the kernel without ${missing.join(' or ')}?`;
+}
+
+/** Rules from text, in one transaction. `check` changes nothing. */
+export async function runNft(text: string, { check = false } = {}): Promise<void> {
+  await runTool('nft', [...(check ? ['-c'] : []), '-f', '-'], text);
+}
