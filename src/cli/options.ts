@@ -1,6 +1,10 @@
 /** The one table of command-line options. Parsing, --help and the configuration all read it. */
 import type { Command } from '../config/config.js';
 import { noOneTimeAuth } from '../config/schema.js';
+import { nftOptions } from './options-nft.js';
+
+/** Whatever has a command line. */
+export type Program = Command | 'ss-nft';
 
 export interface Option {
   readonly long: string;
@@ -9,7 +13,7 @@ export interface Option {
   readonly argument?: string;
   /** May be given several times; the values add up. Elsewhere the last one counts. */
   readonly repeat?: true;
-  readonly commands: readonly Command[];
+  readonly commands: readonly Program[];
   /** Of the configuration file. */
   readonly key?: string;
   /** Of a switch that stands for a value of its key other than true. */
@@ -400,8 +404,10 @@ export const options: readonly Option[] = [
     help: 'refused: the AEAD methods authenticate by themselves',
     refused: noOneTimeAuth,
   },
+
+  ...nftOptions,
 ];
 
-export function optionsOf(command: Command): readonly Option[] {
+export function optionsOf(command: Program): readonly Option[] {
   return options.filter((option) => option.commands.includes(command));
 }

@@ -9,7 +9,7 @@ import type { Settings } from '../config/setting.js';
 import { UsageError } from '../errors.js';
 import { oneLine, quote } from '../text.js';
 import { options, optionsOf } from './options.js';
-import type { Option } from './options.js';
+import type { Option, Program } from './options.js';
 
 export interface CommandLine {
   readonly command: Command;
@@ -25,7 +25,7 @@ export interface CommandLine {
   readonly settings: Settings;
 }
 
-interface Given {
+export interface Given {
   readonly option: Option;
   /** As typed, `-p` or `--server-port`. */
   readonly name: string;
@@ -69,7 +69,7 @@ export function parseCommandLine(command: Command, argv: readonly string[]): Com
   };
 }
 
-function tokenize(known: readonly Option[], argv: readonly string[]) {
+export function tokenize(known: readonly Option[], argv: readonly string[]) {
   const declared = known.map(({ long, short, argument, repeat }) => [
     long,
     {
@@ -93,8 +93,8 @@ function strayWord(index: number, count: number): UsageError {
   return new UsageError(`argument ${index + 1} belongs to no option${hint}`);
 }
 
-function accept(
-  command: Command,
+export function accept(
+  command: Program,
   known: readonly Option[],
   long: string,
   name: string,
@@ -112,7 +112,7 @@ function accept(
   return { option, name, value };
 }
 
-function unknownOption(command: Command, known: readonly Option[], long: string, name: string): UsageError {
+function unknownOption(command: Program, known: readonly Option[], long: string, name: string): UsageError {
   const isShort = !name.startsWith('--');
   const elsewhere = options.find((option) => (isShort ? option.short : option.long) === long);
   if (elsewhere !== undefined) {
@@ -128,7 +128,7 @@ function unknownOption(command: Command, known: readonly Option[], long: string,
   return new UsageError(`unknown option ${oneLine(name)} (${hint})`);
 }
 
-function collect(given: readonly Given[]): Settings {
+export function collect(given: readonly Given[]): Settings {
   const settings = new Map<string, Setting>();
   const lists = new Map<string, string[]>();
   for (const { option, name, value } of given) {

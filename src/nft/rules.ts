@@ -181,16 +181,20 @@ class Ruleset {
     );
   }
 
+  private get hasExtra(): boolean {
+    return this.settings.tcpExtra !== '' || this.settings.udpExtra !== '';
+  }
+
   private get hasClients(): boolean {
-    const { srcBypass, srcForward, srcCheckdst, srcDefault, tcpExtra, udpExtra } = this.settings;
+    const { srcBypass, srcForward, srcCheckdst, srcDefault } = this.settings;
     const listed = [srcBypass, srcForward, srcCheckdst].some((clients) => !isEmpty(clients));
-    return listed || srcDefault !== 'checkdst' || tcpExtra !== '' || udpExtra !== '';
+    return listed || srcDefault !== 'checkdst' || this.hasExtra;
   }
 
   private decisions(): string[][] {
     return [
       this.bypass(),
-      this.settings.tcpExtra || this.settings.udpExtra ? this.extra() : [],
+      this.hasExtra ? this.extra() : [],
       this.hasClients ? this.clients() : [],
       this.hasDestinations ? this.destinations() : [],
     ];
@@ -236,7 +240,7 @@ class Ruleset {
 
   /** What is direct for some clients of the LAN. */
   private clients(): string[] {
-    const { srcBypass, srcForward, srcCheckdst, srcDefault, tcpExtra, udpExtra } = this.settings;
+    const { srcBypass, srcForward, srcCheckdst, srcDefault } = this.settings;
     const check = this.hasDestinations ? 'goto destinations' : 'return';
     const why = {
       bypass: 'clients not proxied by default',
@@ -245,7 +249,7 @@ class Ruleset {
     };
     const last = { bypass: 'accept', forward: 'return', checkdst: check };
     return chain('clients', [
-      ...(tcpExtra || udpExtra ? ['jump extra'] : []),
+      ...(this.hasExtra ? ['jump extra'] : []),
       ...clientRules('src_bypass', srcBypass, 'accept', 'a client that is not proxied'),
       ...clientRules('src_forward', srcForward, 'return', 'a client that is proxied wherever it goes'),
       ...clientRules('src_checkdst', srcCheckdst, check, 'a client whose destination decides'),
@@ -287,7 +291,11 @@ class Ruleset {
   /** Asked about a packet of the router's own. */
   private get askOwn(): string[] {
     const checks = this.settings.localDefault === 'checkdst' && this.hasDestinations;
-    return ['jump bypass', ...(checks ? ['jump destinations'] : [])];
+    return [
+      'jump bypass',
+      ...(this.hasExtra ? ['jump extra'] : []),
+      ...(checks ? ['jump destinations'] : []),
+    ];
   }
 
   private get notLan(): string {

@@ -7,6 +7,7 @@ import { isIP, isIPv4 } from 'node:net';
 import * as v from 'valibot';
 import { readPort, readServer } from '../config/address.js';
 import { describe, type Settings } from '../config/setting.js';
+import { nearestName } from '../config/nearest.js';
 import { expectedInstance, isInstanceName } from '../config/instance.js';
 import { ConfigError } from '../errors.js';
 import { quote } from '../text.js';
@@ -58,7 +59,7 @@ export interface GatewaySettings {
   /** Only these are proxied; empty: all. */
   readonly tcpPorts: readonly PortRange[];
   readonly udpPorts: readonly PortRange[];
-  /** More that a client's connection must match, in nft's language. */
+  /** More that a packet must match to be proxied, in nft's language. */
   readonly tcpExtra: string;
   readonly udpExtra: string;
   /** Names whose addresses have the other policy than `dstDefault`. */
@@ -200,7 +201,11 @@ const dnsTargets = list<DnsTarget>((text) => {
   return { address: host, port };
 }, expectedDns);
 
-const flag = v.boolean('true or false');
+/** Words where a form has no other, as on the command line. */
+const flag = v.pipe(
+  v.union([v.boolean(), v.picklist(['true', 'false'] as const)], 'true or false'),
+  v.transform((given) => given === true || given === 'true'),
+);
 const policies = ['bypass', 'forward', 'checkdst'] as const;
 const policy = v.picklist(policies, '"bypass", "forward" or "checkdst"');
 const files = v.pipe(
@@ -270,6 +275,8 @@ export const gatewaySchemas = {
   rule_priority: number,
 } as const;
 
+export const gatewayKeys: readonly string[] = Object.keys(gatewaySchemas);
+
 export type GatewayKey = keyof typeof gatewaySchemas;
 type Values = { [K in GatewayKey]?: v.InferOutput<(typeof gatewaySchemas)[K]> };
 
@@ -289,7 +296,8 @@ export function readGatewaySettings(
   }
   const values: Values = {};
   for (const [key, setting] of given) {
-    if (!(key in gatewaySchemas) || setting.value === null) continue;
+    if (!gatewayKeys.includes(key)) throw setting.refuse(unknownKey(key));
+    if (setting.value === null) continue;
     const result = v.safeParse(gatewaySchemas[key as GatewayKey], setting.value);
     if (!result.success) {
       const [{ message }] = result.issues;
@@ -300,6 +308,12 @@ export function readGatewaySettings(
   const settings = fromValues(values, instance);
   refuseContradictions(settings);
   return settings;
+}
+
+/** Refused, not passed over: a rule that is missing lets traffic out. */
+function unknownKey(key: string): string {
+  const nearest = nearestName(key, gatewayKeys);
+  return nearest === undefined ? 'is unknown' : `is unknown, did you mean ${quote(nearest)}?`;
 }
 
 function fromValues(values: Values, instance: string): GatewaySettings {

@@ -128,7 +128,7 @@ function nothing(instance: string, table: string, killSwitch: boolean): Omit<Sta
 /** From the rule that sends away what is not of the LAN. */
 function lanOf(objects: readonly NftObject[]): string[] {
   for (const { rule } of objects) {
-    for (const { match } of rule?.expr ?? []) {
+    for (const { match = {} } of rule?.expr ?? []) {
       const { left, op, right } = match as {
         left?: { meta?: { key?: string } };
         op?: string;

@@ -1,0 +1,4 @@
+#!/usr/bin/env node
+import { startNft } from '../cli/start.js';
+
+await startNft();
