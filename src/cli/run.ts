@@ -150,6 +150,7 @@ function announce(config: Config, budget: Budget, log: Logger): void {
     for (const { host, port } of config.servers) log.info(`listening at ${bracketed(host)}:${port}`);
   }
   if (config.udp) log.info('UDP relay enabled');
+  if (config.udp && config.workers > 1) log.info(`one of the ${config.workers} workers relays all UDP`);
   if (!config.tcp) log.info('TCP relay disabled');
   if (config.reusePort) log.info('tcp port reuse enabled');
   if (config.fastOpen) log.info('using tcp fast open');

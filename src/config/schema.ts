@@ -417,6 +417,9 @@ export function warnOfUnusedKeys(command: Command, settings: Settings): string[]
     warnings.push(`${acl.origin}: ss-redir uses no access control list`);
   const manager = settings.get('port_password');
   if (manager !== undefined) warnings.push(`${manager.origin}: only ss-manager reads it`);
+  const users = settings.get('users');
+  if (users !== undefined && command === 'ss-redir')
+    warnings.push(`${users.origin}: only ss-server has users`);
   return warnings;
 }
 

@@ -52,11 +52,12 @@ export function shareDescriptors(config: Wishes, warn: (text: string) => void): 
   const left = soft - needed;
   const { maxSessions, maxReplySockets: replies } = config.udp ? shareForUdp(config, left, warn) : noUdp;
   if (!config.tcp) return { maxConnections: 1, maxSessions, maxReplySockets: replies };
-  const fitting = Math.floor((left - maxSessions - replies) / perConnection);
+  const forUdp = maxSessions * sessionSockets[config.command] + replies;
+  const fitting = Math.floor((left - forUdp) / perConnection);
   const wanted = config.maxConnections;
   if (fitting < 1) {
     throw new UsageError(
-      `the limit of ${soft} descriptors leaves none for connections: at least ${needed + maxSessions + replies + perConnection} are needed (ulimit -n, -n, LimitNOFILE=)`,
+      `the limit of ${soft} descriptors leaves none for connections: at least ${needed + forUdp + perConnection} are needed (ulimit -n, -n, LimitNOFILE=)`,
     );
   }
   if (fitting < wanted && !config.udp)
@@ -65,6 +66,9 @@ export function shareDescriptors(config: Wishes, warn: (text: string) => void): 
     );
   return { maxConnections: Math.min(wanted, fitting), maxSessions, maxReplySockets: replies };
 }
+
+/** A session of ss-server has a socket for each family that its client asks for. */
+const sessionSockets = { 'ss-redir': 1, 'ss-server': 2 } as const;
 
 const noUdp = { maxSessions: 0, maxReplySockets: 0 };
 
@@ -76,7 +80,9 @@ function shareForUdp(
   const isRedir = config.command === 'ss-redir';
   const replies = isRedir ? Math.max(1, Math.min(maxReplySockets, Math.floor(left * replyShare))) : 0;
   const wanted = config.udpMaxAssociations;
-  const most = Math.max(1, Math.floor(left * (config.tcp ? 1 - connectionShare : 1)) - replies);
+  const perSession = sessionSockets[config.command];
+  const free = Math.floor(left * (config.tcp ? 1 - connectionShare : 1)) - replies;
+  const most = Math.max(1, Math.floor(free / perSession));
   if (wanted !== undefined) {
     if (wanted > most)
       warn(
@@ -84,7 +90,7 @@ function shareForUdp(
       );
     return { maxSessions: Math.min(wanted, most), maxReplySockets: replies };
   }
-  const share = Math.floor(left * (config.tcp ? sessionShare : 1 - replyShare));
+  const share = Math.floor((left * (config.tcp ? sessionShare : 1 - replyShare)) / perSession);
   return { maxSessions: Math.max(1, Math.min(defaultMaxSessions, share)), maxReplySockets: replies };
 }
 

@@ -156,7 +156,7 @@ export class UdpPeer implements EventHandler {
 
 /** What ss-server does, but for the targets: a test answers in their place, and may lie. */
 export class PacketServer implements EventHandler {
-  readonly got: { text: string; to: string; from: Endpoint }[] = [];
+  readonly got: { text: string; to: string; from: Endpoint; sealer: PacketSealer }[] = [];
   readonly endpoint: Endpoint;
   /** Answers in the name of these, in place of the target. */
   answersAs: readonly (Endpoint | Uint8Array)[] | undefined;
@@ -194,14 +194,18 @@ export class PacketServer implements EventHandler {
       const { address, payload } = addressAt(memory.bytes, from);
       const text = memory.bytes.toString('latin1', payload, to);
       const client = endpointAt(this.batch.names.bytes, this.batch.nameAt(i));
-      this.got.push({ text, to: address.toString(), from: client });
+      this.got.push({ text, to: address.toString(), from: client, sealer: session?.sealer ?? sealer! });
       if (this.silent) continue;
-      for (const source of this.answersAs ?? [address]) {
-        const packet = this.mangle(sealPacket(session?.sealer ?? sealer!, source, text));
-        packet.copy(packetSpace.bytes);
-        sendto(this.fd, packetSpace.address, packet.length, 0, this.to.address, this.to.write(client));
-      }
+      for (const source of this.answersAs ?? [address]) this.answer(this.got.length - 1, source, text);
     }
+  }
+
+  /** Answers, in the name of `source`, the session that the datagram `index` was of. */
+  answer(index: number, source: Endpoint | Uint8Array, text: string): void {
+    const { from, sealer } = this.got[index]!;
+    const packet = this.mangle(sealPacket(sealer, source, text));
+    packet.copy(packetSpace.bytes);
+    sendto(this.fd, packetSpace.address, packet.length, 0, this.to.address, this.to.write(from));
   }
 }
 

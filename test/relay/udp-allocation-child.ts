@@ -10,7 +10,7 @@ import type { Scenario } from '../helpers/relay-rig.js';
 import { UdpRig } from '../helpers/udp-rig.js';
 import type { PeerTask } from './udp-allocation-peer.js';
 
-const rounds = 12;
+const rounds = 6;
 const datagramsPerRound = 20_000;
 
 const method = process.argv[2]!;

@@ -6,7 +6,7 @@ import { measureInChild } from '../helpers/heap-meter.js';
  * Measured: 40 to 66 bytes, and 88 to 121 in the 2022 edition, on Node 20 and 24. All of it is numbers: an address beyond 2^31
  * is boxed on its way into a call, 16 bytes each (allocation.test.ts). One Buffer slice takes 100.
  */
-const limits = { 'aes-256-gcm': 120, '2022-blake3-aes-256-gcm': 180 } as const;
+const limits = { 'aes-256-gcm': 100, '2022-blake3-aes-256-gcm': 160 } as const;
 
 const boundPort = 8053;
 const rawPort = 53; // reply-sockets.ts: a router's service may want it

@@ -3,8 +3,10 @@ import { test } from 'node:test';
 import { listenUdp } from '../../src/linux/datagram.js';
 import { close } from '../../src/linux/libc.js';
 import { openDescriptors } from '../../src/linux/rlimit.js';
-import { Endpoint } from '../../src/linux/sockaddr.js';
+import { Endpoint, SockaddrBlock } from '../../src/linux/sockaddr.js';
 import { writeAddress } from '../../src/protocol/address.js';
+import { localEndpoint } from '../../src/linux/socket.js';
+import { ReplySockets } from '../../src/relay/reply-sockets.js';
 import type { Scenario } from '../helpers/relay-rig.js';
 import { PacketServer, UdpRig } from '../helpers/udp-rig.js';
 
@@ -320,4 +322,39 @@ test('a datagram to the listener itself is refused with a line that names TPROXY
       assert.equal(server.got.length, 0);
     })(),
   );
+});
+
+test('a packet that does not fit into --mtu is told of, and goes', { skip }, () => {
+  const rig = new UdpRig({ mtu: 1000 });
+  const server = rig.packetServer();
+  const redir = rig.startRedir([server.endpoint]);
+  const client = rig.peer();
+  const overhead = 16 + 7 + 16 + 28; // salt, address, tag; IPv4 and UDP headers
+  rig.run(
+    (function* (): Scenario {
+      client.say(redir, 'x'.repeat(1000 - overhead));
+      yield () => server.got.length === 1;
+      assert.ok(!rig.lines.some((line) => line.includes('--mtu')));
+      client.say(redir, 'x'.repeat(1001 - overhead));
+      yield () => server.got.length === 2;
+      assert.ok(rig.lines.some((line) => line.includes('a packet of 1001 bytes') && line.includes('--mtu')));
+    })(),
+  );
+});
+
+test('a reply socket that nobody used for 60 s is closed, and not earlier', { skip }, () => {
+  const rig = new UdpRig();
+  const replies = new ReplySockets(rig.udp, 4, true);
+  const block = new SockaddrBlock();
+  block.write(remote(1));
+  const socket = replies.find(block.contents, 0);
+  assert.equal(replies.find(block.contents, 0), socket);
+  const isOpen = (): boolean => localEndpoint(socket.fd) !== undefined;
+  assert.ok(isOpen());
+  replies.expire(rig.reactor.nowMs + 59_999);
+  assert.ok(isOpen());
+  replies.expire(rig.reactor.nowMs + 60_000);
+  assert.ok(!isOpen());
+  assert.notEqual(replies.find(block.contents, 0), socket);
+  replies.expire(Infinity);
 });
