@@ -21,6 +21,7 @@ const examples: Readonly<Record<Program, string>> = {
     '  render  print the rules as nft reads them',
     '  check   look for conflicts and let nft check the rules; changes nothing',
     '  status  counters, sets, routing, listeners, and what is not as wanted',
+    "  refresh read files and servers' names again and replace the sets; rules and counters stay",
     '  names   print the lines with which dnsmasq fills the sets of names',
     '',
     '  exit status: 0; 1 failed; 2 usage; 3 status or check found something not as wanted',

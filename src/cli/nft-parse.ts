@@ -9,7 +9,7 @@ import { optionsOf } from './options.js';
 import { accept, collect, tokenize, type Given } from './parse.js';
 import { translateExtra } from './nft-extra.js';
 
-export const nftCommands = ['up', 'down', 'render', 'check', 'status', 'names'] as const;
+export const nftCommands = ['up', 'down', 'render', 'check', 'status', 'refresh', 'names'] as const;
 export type NftCommand = (typeof nftCommands)[number];
 
 export interface NftCommandLine {

@@ -4,7 +4,7 @@ import { gatewayInput } from '../config/gateway.js';
 import type { Settings } from '../config/setting.js';
 import { ConfigError, UsageError } from '../errors.js';
 import { renderNames } from '../nft/domains.js';
-import { check, ConflictError, down, downAll, render, up, type Removed } from '../nft/gateway.js';
+import { check, ConflictError, down, downAll, refresh, render, up, type Removed } from '../nft/gateway.js';
 import { listOurTables } from '../nft/loaded.js';
 import { dnsTableOf, killTableOf, tablePrefix } from '../nft/names.js';
 import { readGatewaySettings, type GatewaySettings } from '../nft/settings.js';
@@ -12,7 +12,6 @@ import { formatStatus, readStatus } from '../nft/status.js';
 import { ToolError } from '../nft/tools.js';
 import { oneLine } from '../text.js';
 import { helpText } from './help.js';
-import { loadConfig } from './load-config.js';
 import { parseNftCommandLine, type NftCommand, type NftCommandLine } from './nft-parse.js';
 
 const exitFailed = 1;
@@ -23,7 +22,7 @@ const exitInternal = 70; // sysexits.h, EX_SOFTWARE
 
 const commands: Readonly<Record<NftCommand, (line: NftCommandLine) => Promise<number>>> = {
   up: async (line) => {
-    await up(settingsOf(line), warn);
+    await up(await settingsOf(line), warn);
     return 0;
   },
   down: async ({ all, instance, killSwitch }) => {
@@ -31,11 +30,11 @@ const commands: Readonly<Record<NftCommand, (line: NftCommandLine) => Promise<nu
     return 0;
   },
   render: async (line) => {
-    print(await render(settingsOf(line), warn));
+    print(await render(await settingsOf(line), warn));
     return 0;
   },
   check: async (line) => {
-    const settings = settingsOf(line);
+    const settings = await settingsOf(line);
     try {
       await check(settings, warn);
     } catch (error) {
@@ -52,8 +51,12 @@ const commands: Readonly<Record<NftCommand, (line: NftCommandLine) => Promise<nu
     else print(found.map((status) => `${status.instance}\n${formatStatus(status)}`).join('\n'));
     return found.some(({ problems }) => problems.length > 0) ? exitNotAsWanted : 0;
   },
+  refresh: async (line) => {
+    await refresh(await settingsOf(line), warn);
+    return 0;
+  },
   names: async (line) => {
-    print(renderNames(settingsOf(line)));
+    print(renderNames(await settingsOf(line)));
     return 0;
   },
 };
@@ -91,8 +94,13 @@ function failed(error: Error, exitCode: number): number {
 }
 
 /** Options win over the file, key by key. */
-function settingsOf({ instance, isNamed, configFile, settings }: NftCommandLine): GatewaySettings {
-  const merged = new Map(fileSettings(instance, isNamed && !settings.has('local_port'), configFile));
+async function settingsOf({
+  instance,
+  isNamed,
+  configFile,
+  settings,
+}: NftCommandLine): Promise<GatewaySettings> {
+  const merged = new Map(await fileSettings(instance, isNamed && !settings.has('local_port'), configFile));
   const isCommandLine = merged.size === 0;
   for (const [key, setting] of settings) merged.set(key, setting);
   try {
@@ -104,8 +112,14 @@ function settingsOf({ instance, isNamed, configFile, settings }: NftCommandLine)
 }
 
 /** By ss-redir's own parser, so that both read the same servers and ports. */
-function fileSettings(instance: string, isWanted: boolean, configFile: string | undefined): Settings {
+async function fileSettings(
+  instance: string,
+  isWanted: boolean,
+  configFile: string | undefined,
+): Promise<Settings> {
   if (configFile === undefined && !isWanted) return new Map();
+  // Here, since it brings the ciphers with it: what needs no configuration starts sooner.
+  const { loadConfig } = await import('./load-config.js');
   const words = configFile === undefined ? ['--instance', instance] : ['-c', configFile];
   const config = loadConfig('ss-redir', words);
   for (const warning of config.warnings) warn(warning);

@@ -8,12 +8,13 @@
  * the middle leaves at most routing that carries our protocol number; the next `down` of any instance takes it.
  */
 import { ConfigError } from '../errors.js';
-import { collectAddresses, resolveServers } from './addresses.js';
+import { collectAddresses, resolveServers, type Addresses } from './addresses.js';
 import { findConflicts, hasInterface, routingOf } from './conflicts.js';
 import { findTable, listOurTables, routingInUse, tablesOf } from './loaded.js';
 import { dnsTableOf, killTableOf, rulesTableOf } from './names.js';
 import { addRouting, hasIpv6, removeRouting } from './routing.js';
-import { renderRemoval, renderRules, usesTproxy } from './rules.js';
+import { renderRemoval, renderRules, renderSets, usesTproxy } from './rules.js';
+import { replaceSets } from './sets.js';
 import type { GatewaySettings } from './settings.js';
 import { runNft } from './tools.js';
 
@@ -30,12 +31,16 @@ export class ConflictError extends Error {
 
 /** The ruleset as it would be loaded; nothing of the kernel is looked at. */
 export async function render(settings: GatewaySettings, warn: (text: string) => void): Promise<string> {
+  return renderRules(settings, await addressesOf(settings, warn));
+}
+
+async function addressesOf(settings: GatewaySettings, warn: (text: string) => void): Promise<Addresses> {
   const servers = await resolveServers(settings.servers, (message) => {
     warn(
       `${message}: the way to this server is not in the bypass set, ss-redir's own connections pass by their mark`,
     );
   });
-  return renderRules(settings, collectAddresses(settings, servers));
+  return collectAddresses(settings, servers);
 }
 
 /** What is in the way, and what nft says of the rules. Changes nothing. */
@@ -65,6 +70,20 @@ export async function up(settings: GatewaySettings, warn: (text: string) => void
   await removeRouting(await routingInUse(await listOurTables()));
   // Another instance's `down` at the same moment may have seen the routing without the table that needs it.
   if (usesTproxy(settings)) await addRouting(routingOf(settings));
+}
+
+/**
+ * Reads files and names again and gives the sets of the loaded rules their new contents; rules, counters and routing stay.
+ *
+ * @throws {ToolError} when the loaded rules have other sets: they are of other settings.
+ */
+export async function refresh(settings: GatewaySettings, warn: (text: string) => void): Promise<void> {
+  const sets = renderSets(settings, await addressesOf(settings, warn));
+  const tables = [
+    rulesTableOf(settings.instance),
+    ...(settings.killSwitch ? [killTableOf(settings.instance)] : []),
+  ];
+  await runNft(tables.map((table) => replaceSets(table, sets)).join(''));
 }
 
 /**

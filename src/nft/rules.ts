@@ -11,11 +11,11 @@
  * chain, the packet goes direct; coming back means that it is ss-redir's.
  */
 import { isIPv4 } from 'node:net';
-import type { Addresses } from './addresses.js';
+import type { Addresses, PerFamily } from './addresses.js';
 import { dnsTableOf, doctorInterface, hex, killTableOf, rulesTableOf } from './names.js';
 import { formatPorts, type PortRange } from './ports.js';
-import { merge, type Family, type Range } from './ranges.js';
-import { elementLines, formatRanges, ofFamily } from './sets.js';
+import { merge, type Family } from './ranges.js';
+import { elementLines, formatRanges, ofFamily, type SetContents } from './sets.js';
 import type { Clients, DnsTarget, GatewaySettings } from './settings.js';
 
 type Protocol = 'tcp' | 'udp';
@@ -40,6 +40,11 @@ export function renderRules(settings: GatewaySettings, addresses: Addresses): st
 /** The transaction that removes tables of ours, whether they are there or not. */
 export function renderRemoval(tables: readonly string[]): string {
   return tables.flatMap(emptied).join('\n').concat('\n');
+}
+
+/** The sets of addresses that can change while the rules stay: servers, reserved networks, destinations. */
+export function renderSets(settings: GatewaySettings, addresses: Addresses): SetContents[] {
+  return new Ruleset(settings, addresses).addressSets();
 }
 
 function emptied(table: string): string[] {
@@ -135,20 +140,29 @@ class Ruleset {
     ]);
   }
 
-  private sets(): string[][] {
+  addressSets(): SetContents[] {
     const { reserved, servers, dstBypass, dstForward } = this.addresses;
+    const lists: [string, PerFamily, boolean][] = [
+      ['bypass', servers, true],
+      ['reserved', reserved, this.settings.reserved],
+      ['dst_bypass', dstBypass, this.has('dst_bypass')],
+      ['dst_forward', dstForward, this.has('dst_forward')],
+    ];
+    return lists
+      .filter(([, , isUsed]) => isUsed)
+      .flatMap(([name, ranges]) =>
+        families.map((family) => ({
+          name: `${name}${family}`,
+          elements: formatRanges(ranges[family], family),
+        })),
+      );
+  }
+
+  private sets(): string[][] {
     const { srcBypass, srcForward, srcCheckdst, tcpPorts, udpPorts } = this.settings;
-    const sets = families.map((family) => addressSet(`bypass${family}`, servers[family], family));
-    if (this.settings.reserved) {
-      sets.push(...families.map((family) => addressSet(`reserved${family}`, reserved[family], family)));
-    }
-    for (const [name, lists] of [
-      ['dst_bypass', dstBypass],
-      ['dst_forward', dstForward],
-    ] as const) {
-      if (!this.has(name)) continue;
-      sets.push(...families.map((family) => addressSet(`${name}${family}`, lists[family], family)));
-    }
+    const sets = this.addressSets().map(({ name, elements }) =>
+      addressSet(name, elements, name.endsWith('4') ? 4 : 6),
+    );
     for (const [name, clients] of [
       ['src_bypass', srcBypass],
       ['src_forward', srcForward],
@@ -694,11 +708,11 @@ function isEmpty({ prefixes, macs }: Clients): boolean {
   return prefixes.length === 0 && macs.length === 0;
 }
 
-function addressSet(name: string, ranges: readonly Range[], family: Family): string[] {
+function addressSet(name: string, elements: readonly string[], family: Family): string[] {
   return [
     `set ${name} {`,
     `\ttype ${addressType[family]}; flags interval; auto-merge;`,
-    ...indent(elementLines(formatRanges(ranges, family))),
+    ...indent(elementLines(elements)),
     '}',
   ];
 }
@@ -707,7 +721,7 @@ function clientSets(name: string, { prefixes, macs }: Clients): string[][] {
   const sets: string[][] = [];
   for (const family of families) {
     const ranges = merge(ofFamily(prefixes, family));
-    if (ranges.length > 0) sets.push(addressSet(`${name}${family}`, ranges, family));
+    if (ranges.length > 0) sets.push(addressSet(`${name}${family}`, formatRanges(ranges, family), family));
   }
   if (macs.length > 0) {
     sets.push([`set ${name}_mac {`, '\ttype ether_addr;', ...indent(elementLines([...new Set(macs)])), '}']);

@@ -8,7 +8,6 @@
 import { readFileSync } from 'node:fs';
 import { ConfigError } from '../errors.js';
 import { oneLine, quote } from '../text.js';
-import { rulesTableOf } from './names.js';
 import { expectedPrefix, formatRange, readPrefix, type Family, type Prefix, type Range } from './ranges.js';
 
 /** @throws {ConfigError} naming the file, and line and text of what is no prefix. */
@@ -57,19 +56,17 @@ export function formatRanges(ranges: readonly Range[], family: Family): string[]
   return ranges.map((range) => formatRange(range, family));
 }
 
-/** The contents of a set of an instance, for `replaceSets`. */
 export interface SetContents {
   readonly name: string;
   readonly elements: readonly string[];
 }
 
-/** One transaction that gives sets of loaded rules new contents: no packet meets an empty one. */
-export function replaceSets(instance: string, sets: readonly SetContents[]): string {
-  const table = `inet ${rulesTableOf(instance)}`;
+/** One transaction that gives sets of a loaded table new contents: no packet meets an empty one. */
+export function replaceSets(table: string, sets: readonly SetContents[]): string {
   return sets
     .flatMap(({ name, elements }) => [
-      `flush set ${table} ${name}`,
-      ...(elements.length === 0 ? [] : [`add element ${table} ${name} {\n${elements.join(',\n')}\n}`]),
+      `flush set inet ${table} ${name}`,
+      ...(elements.length === 0 ? [] : [`add element inet ${table} ${name} {\n${elements.join(',\n')}\n}`]),
     ])
     .join('\n')
     .concat('\n');
