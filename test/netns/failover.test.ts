@@ -5,7 +5,7 @@ import { addresses } from '../../src/demo/netns.js';
 import { originPorts, origins, serverPort, whySkipped, World } from '../helpers/world.js';
 
 const deadPort = 7;
-const promptMs = 1000;
+const promptMs = 3000;
 const fewSecondsMs = 5000;
 const alive = `${addresses.internet.ipv4}:${serverPort}`;
 const dead = `${addresses.internet.ipv4}:${deadPort}`;
