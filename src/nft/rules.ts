@@ -631,7 +631,10 @@ class Ruleset {
       ...this.notOwn(),
       rule('ct direction reply counter return', "answers of the router's services"),
       this.notOf(this.proxied),
-      rule(`oifname "lo" counter accept`, 'on its way to ss-redir'),
+      // Not by oifname: in this hook it is still that of the route before the mark.
+      ...(this.tproxied.length > 0
+        ? [rule(`${this.isMarked} counter accept`, 'on its way to ss-redir')]
+        : []),
       rule('ct status dnat counter accept', 'a destination that has been rewritten'),
       ...this.askOwn,
       ...stopRules(this.proxied),

@@ -227,10 +227,10 @@ describe('ss-nft up and down', { skip: whyNoNetns() }, () => {
   });
 
   it('a table that another process owns is left alone and named', async () => {
-    const holder = await gateway.testbed.gateway.start('sh', [
-      '-c',
-      `(echo 'table inet ss_redir_default { flags owner; chain c { type filter hook input priority 0; }; }'; sleep 30) | nft -i`,
-    ]);
+    const holder = gateway.testbed.gateway.spawn('nft', ['-i']);
+    holder.stdin!.write(
+      'table inet ss_redir_default { flags owner; chain c { type filter hook input priority 0; }; }\n',
+    );
     while (!(await gateway.state()).includes('ss_redir_default')) await delay(20);
     for (const args of [['up', ...plainArgs], ['down'], ['down', '--all']]) {
       const { status, stderr } = await nft.run(args);
@@ -238,11 +238,8 @@ describe('ss-nft up and down', { skip: whyNoNetns() }, () => {
       assert.match(stderr, /table inet ss_redir_default is held by another process/);
     }
     assert.match((await nft.run(['status'])).stdout, /owned by a process/);
-    for (const pid of gateway.testbed.gateway.pids()) {
-      if (pid !== holder.pid && (await gateway.run('cat', [`/proc/${pid}/comm`])).stdout === 'nft')
-        process.kill(pid);
-    }
-    await holder.stop('SIGKILL');
+    holder.stdin!.end();
+    await holder;
     while ((await gateway.state()).includes('ss_redir_default')) await delay(20);
   });
 });

@@ -1,0 +1,3 @@
+import { describePolicies } from './policies.js';
+
+describePolicies('tproxy');
