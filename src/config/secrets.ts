@@ -124,8 +124,10 @@ export function warningOfMode(path: string, mode: number): string {
 
 function readUsers(settings: Settings, method: Method, sources: SecretSources): User[] {
   const users = read(settings, 'users') ?? [];
-  const setting = settings.get('users')!;
-  if (users.length === 0) return [];
+  const setting = settings.get('users');
+  if (setting === undefined) return [];
+  // Taken for none, it would let in whoever knows the server's own key: all the users that were taken off the list.
+  if (users.length === 0) throw setting.refuse('expected at least one user, got an empty array');
   if (!method.hasIdentityHeaders) {
     const able = methods.filter(({ hasIdentityHeaders }) => hasIdentityHeaders).map(({ name }) => name);
     throw setting.refuse(`${method.name} cannot tell users apart; these can: ${able.join(', ')}`);

@@ -2,6 +2,7 @@
 import { errno } from './ffi.js';
 import { SyscallError } from '../errors.js';
 import {
+  EACCES,
   EAFNOSUPPORT,
   EAGAIN,
   EINPROGRESS,
@@ -253,7 +254,7 @@ export function originalDestination(fd: number, ipv4: boolean): Endpoint | undef
 }
 
 /**
- * Whether the address is one of this host's own, at this moment: to such a one the kernel would talk from that same
+ * Whether the address is one of this host's own, or the broadcast address of one of its networks, at this moment: to such a one the kernel would talk from that same
  * address. Binding it would tell too, but not where net.ipv4.ip_nonlocal_bind lets any address be bound.
  *
  * @throws {SyscallError} without a descriptor or a port for the question.
@@ -268,7 +269,7 @@ export function isLocalAddress(endpoint: Endpoint): boolean {
     if (libc.connect(fd, sockaddr.address, sockaddr.write(somePort)) !== 0) {
       const number = errno();
       if (number === EAGAIN) throw syscallError(`connect(${endpoint})`, number);
-      return false; // no route: not ours
+      return number === EACCES; // a broadcast address, or no route: not ours
     }
     const source = localEndpoint(fd);
     return source !== undefined && source.host === endpoint.host;

@@ -25,23 +25,23 @@ export const expectedPrefix = 'an IPv4 or IPv6 address or network, like 192.0.2.
 /** `address` or `address/length`; bits behind the network part are left out of account. Undefined for anything else. */
 export function readPrefix(text: string): Prefix | undefined {
   const [written = '', lengthText, ...rest] = text.split('/');
-  const address = readAddress(written);
-  if (address === undefined || rest.length > 0) return undefined;
-  const width = widthOf[address.family];
+  const family = isIPv4(written) ? 4 : isIPv6(written) && !written.includes('%') ? 6 : undefined;
+  if (family === undefined || rest.length > 0) return undefined;
+  const width = widthOf[family];
   if (lengthText !== undefined && !/^\d{1,3}$/.test(lengthText)) return undefined;
   const length = lengthText === undefined ? width : Number(lengthText);
   if (length > width) return undefined;
-  const size = 1n << BigInt(width - length);
-  const from = (address.value / size) * size;
-  return { family: address.family, length, from, to: from + size - 1n };
+  const value = family === 4 ? ipv4Value(written) : ipv6Value(written);
+  // ::ffff:0:0/96 are mapped addresses: the IPv4 addresses that they hold.
+  if (family === 6 && length >= 96 && value >> 32n === 0xffffn)
+    return network(4, value & 0xffff_ffffn, length - 96);
+  return network(family, value, length);
 }
 
-function readAddress(text: string): { family: Family; value: bigint } | undefined {
-  if (isIPv4(text)) return { family: 4, value: ipv4Value(text) };
-  if (!isIPv6(text) || text.includes('%')) return undefined;
-  const value = ipv6Value(text);
-  // ::ffff:0:0/96, a mapped address, is the IPv4 address that it holds.
-  return value >> 32n === 0xffffn ? { family: 4, value: value & 0xffff_ffffn } : { family: 6, value };
+function network(family: Family, value: bigint, length: number): Prefix {
+  const size = 1n << BigInt(widthOf[family] - length);
+  const from = (value / size) * size;
+  return { family, length, from, to: from + size - 1n };
 }
 
 function ipv4Value(text: string): bigint {

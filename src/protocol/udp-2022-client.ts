@@ -10,7 +10,7 @@ import { PacketSealer2022 } from './udp-2022-sealer.js';
 import { BodyReader, rememberMs, responseHeadSize, sessionIdSize } from './udp-2022.js';
 
 /** A server that restarts, or forgets us, answers under a new ID. Few do so within a minute. */
-const maxServerSessions = 4;
+const maxServerSessions = 16;
 
 const minResponseAddress = 1 + 4 + 2; // an IP address
 

@@ -18,6 +18,7 @@ import { PoolTrimmer } from './pool-trimmer.js';
 import { Redir, redirectTarget, tproxyTarget } from './redir.js';
 import { Server } from './server.js';
 import { startUdpRedir, startUdpServer } from './udp-plane.js';
+import type { UdpRedir } from './udp-redir.js';
 import { Upstreams } from './upstream.js';
 import { UserCounters } from './user-counters.js';
 import { WorkerLog } from './worker-log.js';
@@ -39,6 +40,7 @@ const upstreams = new Upstreams();
 /** A server may carry TCP and no UDP, or the other way round. */
 const udpUpstreams = new Upstreams();
 let udpStarted = false;
+let udpRedir: UdpRedir | undefined;
 const listeners = createListeners();
 if (plan.command === 'ss-server') startListeners();
 post({ type: 'ready' });
@@ -114,7 +116,8 @@ function startListeners(): void {
   udpStarted = true;
   const { reactor, backend, method, credentials, names, connectOptions, userCounters } = context;
   const parts = { reactor, log, backend, method, credentials, socketOptions: connectOptions };
-  if (plan.command === 'ss-redir') startUdpRedir(udp, parts, new Access(context), udpUpstreams, upstreams);
+  if (plan.command === 'ss-redir')
+    udpRedir = startUdpRedir(udp, parts, new Access(context), udpUpstreams, upstreams);
   else startUdpServer(udp, parts, names, userCounters);
 }
 
@@ -122,6 +125,7 @@ function onMessage(message: ToWorker): void {
   if (message.type === 'resolved') return context.names.answer(message.id, message.resolution);
   upstreams.set(endpointsOf(message.servers, 'tcp'));
   udpUpstreams.set(endpointsOf(message.servers, 'udp'));
+  udpRedir?.onServers();
   startListeners(); // ss-redir accepts once it knows where to go; earlier clients wait in the kernel's queue
 }
 

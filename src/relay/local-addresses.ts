@@ -1,8 +1,10 @@
 /**
- * Which addresses are this host's own, at this moment: the kernel is asked (isLocalAddress), and its answer holds for a second,
- * for a flow may go on at any rate. Only datagrams whose port is the listener's own come here.
+ * Which addresses no remote can have: this host's own, at this moment, and those of nobody in particular (broadcast, multicast,
+ * unspecified). The kernel is asked for its own (isLocalAddress), and the answer holds for a second, for a flow may go on at any
+ * rate.
  */
 import { SyscallError } from '../errors.js';
+import type { Endpoint } from '../linux/sockaddr.js';
 import { isLocalAddress } from '../linux/socket.js';
 import { AddressTable } from './address-table.js';
 import { endpointAt } from './udp-address.js';
@@ -18,7 +20,7 @@ interface Answer {
 export class LocalAddresses {
   private table = new AddressTable<Answer>(capacity);
 
-  /** Whether the sockaddr at `bytes[at]` is of this host. True when it cannot be told: who asks fears a loop. */
+  /** Whether no remote can have the sockaddr at `bytes[at]`. True when it cannot be told: who asks fears a loop. */
   has(bytes: Buffer, at: number, nowMs: number): boolean {
     const place = this.table.findSockaddr(bytes, at);
     if (place >= 0) {
@@ -36,9 +38,16 @@ export class LocalAddresses {
 
 function ask(bytes: Buffer, at: number): boolean {
   try {
-    return isLocalAddress(endpointAt(bytes, at));
+    const endpoint = endpointAt(bytes, at);
+    return isOfNobody(endpoint) || isLocalAddress(endpoint);
   } catch (error) {
     if (error instanceof SyscallError) return true; // without a descriptor
     throw error;
   }
+}
+
+/** 0.0.0.0/8, multicast and what is above it (RFC 1122, 5771, 919); `::` and ff00::/8 (RFC 4291). */
+function isOfNobody({ address, isIpv4 }: Endpoint): boolean {
+  if (isIpv4) return address[0] === 0 || address[0]! >= 224;
+  return address[0] === 0xff || address.every((byte) => byte === 0);
 }

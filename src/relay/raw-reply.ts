@@ -60,6 +60,7 @@ export class RawReply {
     const fd = this.socketOf(family);
     if (fd < 0) return -fd;
     this.id = (this.id + 1) >>> 0;
+    if ((this.id & 0xffff) === 0) this.id++; // for 0 the kernel chooses, another one for each piece
     copyBytes(client, 0, this.to.bytes, 0, family.nameSize);
     this.to.bytes.writeUInt16BE(0, 2);
     const datagram = from - udpSize;

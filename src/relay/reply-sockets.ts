@@ -8,6 +8,7 @@ import { openReplySocket } from '../linux/datagram.js';
 import { EADDRINUSE } from '../linux/errno.js';
 import { close } from '../linux/libc.js';
 import { AddressTable } from './address-table.js';
+import type { LocalAddresses } from './local-addresses.js';
 import { Recency, type Used } from './recency.js';
 import { endpointAt, sockaddrPort } from './udp-address.js';
 import type { UdpContext } from './udp-context.js';
@@ -48,18 +49,22 @@ export class ReplySockets {
   private readonly raw = new ReplySocket(-1);
 
   private readonly mayUseRaw: boolean;
+  private readonly locals: LocalAddresses;
 
   /** @param mayUseRaw without CAP_NET_RAW there is no other way than to bind. */
-  constructor(context: UdpContext, capacity: number, mayUseRaw: boolean) {
+  constructor(context: UdpContext, capacity: number, mayUseRaw: boolean, locals: LocalAddresses) {
     this.context = context;
     this.table = new AddressTable(capacity);
     this.mayUseRaw = mayUseRaw;
+    this.locals = locals;
   }
 
-  /** The socket that speaks for the sockaddr at `bytes[at]`. */
-  find(bytes: Buffer, at: number): ReplySocket {
-    if (this.mayUseRaw && servicePorts.has(sockaddrPort(bytes, at))) return this.raw;
+  /** The socket that speaks for the sockaddr at `bytes[at]`; undefined for one that no remote can have. */
+  find(bytes: Buffer, at: number): ReplySocket | undefined {
     const { nowMs } = this.context.reactor;
+    if (this.mayUseRaw && servicePorts.has(sockaddrPort(bytes, at))) {
+      return this.locals.has(bytes, at, nowMs) ? undefined : this.raw;
+    }
     const place = this.table.findSockaddr(bytes, at);
     if (place < 0) return this.open(bytes, at, nowMs);
     const socket = this.table.at(place)!;
@@ -67,7 +72,9 @@ export class ReplySockets {
     return socket;
   }
 
-  private open(bytes: Buffer, at: number, nowMs: number): ReplySocket {
+  private open(bytes: Buffer, at: number, nowMs: number): ReplySocket | undefined {
+    // A server that names the router itself would take its services' datagrams away: a socket bound there gets them.
+    if (sockaddrPort(bytes, at) === 0 || this.locals.has(bytes, at, nowMs)) return undefined;
     if (this.table.full) {
       const oldest = this.recency.oldest!;
       if (this.mayUseRaw && nowMs - oldest.lastUsedMs < busyMs) return this.raw;

@@ -57,7 +57,7 @@ export function startUdpRedir(
   access: Access,
   upstreams: Upstreams,
   tcpUpstreams: Upstreams,
-): void {
+): UdpRedir {
   const { maxReplySockets } = plan;
   const redir = new UdpRedir(createContext(plan, parts), {
     upstreams,
@@ -66,6 +66,7 @@ export function startUdpRedir(
     maxReplySockets,
   });
   for (const { fd, port, tos } of plan.listeners) redir.listen(fd, port, tos);
+  return redir;
 }
 
 export function startUdpServer(

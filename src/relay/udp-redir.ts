@@ -27,11 +27,13 @@ import type { Upstreams } from './upstream.js';
 import { endpointAt, sockaddrPort, socksSize, writeSockaddr, writeSocksBefore } from './udp-address.js';
 import { batchSize, noteSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
 import { drop } from './udp-drops.js';
-import { UdpSession } from './udp-session.js';
+import { UdpSession, type Voice } from './udp-session.js';
 
 /** How many full batches one event may move before the other sockets get their turn. */
 const batchesPerEvent = 4;
 const sweepMs = 1000;
+/** A server that has answered anybody so recently is not silent. */
+const silentServerMs = 3000;
 
 export interface UdpRedirParts {
   /** What is known of the servers over UDP. */
@@ -53,7 +55,8 @@ export class UdpRedir implements Deadlined {
   private readonly recency = new Recency<UdpSession>();
   private readonly replies: ReplySockets;
   private readonly raw: RawReply;
-  private readonly localAddresses = new LocalAddresses();
+  private readonly locals = new LocalAddresses();
+  private readonly voices = new Map<string, Voice>();
   /** Datagrams of clients, received where their packets' beginnings fit before them. */
   private readonly plain: ReceiveBatch;
   private readonly packets: ReceiveBatch;
@@ -72,7 +75,7 @@ export class UdpRedir implements Deadlined {
     this.createPackets = createPackets;
     this.sessions = new AddressTable(context.maxSessions);
     this.raw = new RawReply(context.socketOptions.mark);
-    this.replies = new ReplySockets(context, maxReplySockets, this.raw.isAllowed);
+    this.replies = new ReplySockets(context, maxReplySockets, this.raw.isAllowed, this.locals);
     this.plain = context.datagrams.batch(plainOffset, { names: true, control: true });
     this.packets = context.datagrams.batch(packetOffset, { names: false, control: false });
     this.queue = new DatagramQueue(context.datagrams.block);
@@ -127,7 +130,7 @@ export class UdpRedir implements Deadlined {
   private isForUs(listener: UdpRedirListener, target: number): boolean {
     const { controlBytes } = this.plain;
     if (sockaddrPort(controlBytes, target) !== listener.port) return false;
-    return this.localAddresses.has(controlBytes, target, this.context.reactor.nowMs);
+    return this.locals.has(controlBytes, target, this.context.reactor.nowMs);
   }
 
   private refuse(slot: number): void {
@@ -151,6 +154,7 @@ export class UdpRedir implements Deadlined {
       this.recency.touch(session, nowMs);
       return session;
     }
+    if (this.isLoop(slot)) return undefined;
     if (this.sessions.full) this.evict(this.recency.oldest!);
     const session = this.open(names.bytes, at, listener.tos);
     if (session === undefined) return undefined;
@@ -164,6 +168,22 @@ export class UdpRedir implements Deadlined {
     return session;
   }
 
+  /** Our own packet to a server, that rules have brought back: to relay it would make another, for ever. */
+  private isLoop(slot: number): boolean {
+    const { controlBytes, names } = this.plain;
+    const target = this.plain.controlData(slot);
+    const client = this.plain.nameAt(slot);
+    const server = endpointAt(controlBytes, target);
+    if (!this.upstreams.has(server)) return false;
+    if (!this.locals.has(names.bytes, client, this.context.reactor.nowMs)) return false;
+    this.context.counters.count('no-destination');
+    this.context.log.limited(
+      'udp-loop',
+      `udp: refused ${endpointAt(names.bytes, client)}: our own packet to the server ${server} came back: let marked traffic out first`,
+    );
+    return true;
+  }
+
   private open(bytes: Buffer, at: number, tos: number): UdpSession | undefined {
     const { counters, log } = this.context;
     const server = this.chooseServer();
@@ -172,7 +192,15 @@ export class UdpRedir implements Deadlined {
       log.limited('udp-no-server', 'udp: no server address is known yet: datagrams are dropped');
       return undefined;
     }
-    const session = new UdpSession(this, endpointAt(bytes, at), server, this.createPackets(server), tos);
+    const client = endpointAt(bytes, at);
+    const session = new UdpSession(
+      this,
+      client,
+      server,
+      this.createPackets(server),
+      this.voiceOf(server),
+      tos,
+    );
     session.setClientName(bytes, at);
     for (;;) {
       try {
@@ -193,6 +221,14 @@ export class UdpRedir implements Deadlined {
         return undefined;
       }
     }
+  }
+
+  private voiceOf(server: Endpoint): Voice {
+    const known = this.voices.get(String(server));
+    if (known !== undefined) return known;
+    const voice = { heardMs: -Infinity };
+    this.voices.set(String(server), voice);
+    return voice;
   }
 
   private chooseServer(): Endpoint | undefined {
@@ -258,6 +294,10 @@ export class UdpRedir implements Deadlined {
       }
       const payload = from + socksSize(block.bytes, from);
       const reply = this.replies.find(this.remote.bytes, 0);
+      if (reply === undefined) {
+        counters.count('misaddressed');
+        continue;
+      }
       if (reply.fd < 0) {
         this.sendRaw(session, payload, to);
         continue;
@@ -302,9 +342,13 @@ export class UdpRedir implements Deadlined {
     this.failed(session, errnoName(number));
   }
 
-  /** It goes on sending, and has heard nothing for some time. */
+  /**
+   * It goes on sending, and has heard nothing for some time: told once. Where the server answers others, it is the target that
+   * does not.
+   */
   onSilence(session: UdpSession): void {
     const { log, reactor } = this.context;
+    if (reactor.nowMs - session.voice.heardMs < silentServerMs) return;
     session.healthy = false;
     if (this.upstreams.silent(session.server, reactor.nowMs))
       log.error(
@@ -319,6 +363,15 @@ export class UdpRedir implements Deadlined {
   }
 
   // ---- the end
+
+  /** Sessions whose server is no more, because its name has another address by now, end: their clients' next datagrams begin new ones. */
+  onServers(): void {
+    for (let session = this.recency.oldest; session !== undefined;) {
+      const next = session.newer as UdpSession | undefined;
+      if (!this.upstreams.has(session.server)) this.close(session);
+      session = next;
+    }
+  }
 
   close(session: UdpSession): void {
     this.sessions.remove(session.place);

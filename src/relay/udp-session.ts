@@ -20,6 +20,11 @@ const silentMs = 3000;
 /** No more than this often is a socket replaced because its sends fail. */
 const reconnectMs = 100;
 
+/** When a server was last heard over UDP. */
+export interface Voice {
+  heardMs: number;
+}
+
 export class UdpSession implements EventHandler, Used, Sender {
   lastUsedMs = 0;
   newer: Used | undefined = undefined;
@@ -35,6 +40,8 @@ export class UdpSession implements EventHandler, Used, Sender {
   readonly client: Endpoint;
   readonly server: Endpoint;
   readonly packets: ClientPacketSession;
+  /** Of its server, shared by all its sessions. */
+  readonly voice: Voice;
   /** errno of the last datagram that `flush` could not send. */
   failure = 0;
   private readonly redir: UdpRedir;
@@ -45,6 +52,7 @@ export class UdpSession implements EventHandler, Used, Sender {
   healthy = false;
   /** Since when an answer is waited for; -1 while nothing was sent since the last one. */
   private askedMs = -1;
+  private wasSilent = false;
   private connectedMs = -Infinity;
   private allLost = false;
 
@@ -53,12 +61,14 @@ export class UdpSession implements EventHandler, Used, Sender {
     client: Endpoint,
     server: Endpoint,
     packets: ClientPacketSession,
+    voice: Voice,
     tos: number,
   ) {
     this.redir = redir;
     this.client = client;
     this.server = server;
     this.packets = packets;
+    this.voice = voice;
     this.tos = tos;
   }
 
@@ -121,7 +131,8 @@ export class UdpSession implements EventHandler, Used, Sender {
     if (this.askedMs < 0) this.askedMs = nowMs;
     if (nowMs - this.askedMs < silentMs) return;
     this.askedMs = nowMs;
-    this.redir.onSilence(this);
+    if (!this.wasSilent) this.redir.onSilence(this);
+    this.wasSilent = true;
     try {
       const { socketOptions } = this.redir.context;
       const probe = connectUdp(this.server, { ...socketOptions, tos: this.tos });
@@ -140,6 +151,8 @@ export class UdpSession implements EventHandler, Used, Sender {
   /** By a packet that proved to be the server's. */
   answered(): void {
     this.askedMs = -1;
+    this.wasSilent = false;
+    this.voice.heardMs = this.redir.context.reactor.nowMs;
   }
 
   received(count: number): void {

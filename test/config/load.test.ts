@@ -983,6 +983,7 @@ for (const size of [16, 32]) {
       ],
     );
     for (const [wrong, message] of [
+      [[], /key "users": expected at least one user, got an empty array/],
       [[users[0], users[0]], /key "users": the name "user1" is there twice/],
       [[users[0], { ...users[1], password: users[0]!.password }], /"user2" has the same key as "user1"/],
       [[{ ...users[0], password: standard }], /"user1" has the same key as "the server"/],

@@ -41,6 +41,8 @@ export class UdpRig extends Rig {
   readonly udp: UdpContext;
   readonly upstreams = new Upstreams();
   readonly tcpUpstreams = new Upstreams();
+  /** The last one that was started. */
+  redir: UdpRedir | undefined;
   private readonly options: UdpRigOptions;
 
   constructor(options: UdpRigOptions = {}) {
@@ -85,6 +87,7 @@ export class UdpRig extends Rig {
     tcpUpstreams.set(servers);
     const parts = { upstreams, tcpUpstreams, createPackets, maxReplySockets: replySockets };
     const redir = new UdpRedir(this.udp, parts);
+    this.redir = redir;
     const fd = listenUdp(Endpoint.parse('127.0.0.1', 0)!, { transparent: true });
     const endpoint = localEndpoint(fd)!;
     redir.listen(fd, knowsItsPort ? endpoint.port : 1, 0);

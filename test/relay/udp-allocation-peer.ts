@@ -21,7 +21,7 @@ const stopped = (): boolean => Atomics.load(new Int32Array(stop), 0) !== 0;
 
 if (role === 'server') {
   const server = rig.packetServer();
-  server.answersAs = [Endpoint.parse('127.9.0.1', remotePort)!];
+  server.answersAs = [Endpoint.parse('198.18.0.1', remotePort)!];
   parentPort!.postMessage(server.endpoint.port);
 } else {
   const redir = Endpoint.parse('127.0.0.1', port)!;

@@ -6,16 +6,17 @@ import { openDescriptors } from '../../src/linux/rlimit.js';
 import { Endpoint, SockaddrBlock } from '../../src/linux/sockaddr.js';
 import { writeAddress } from '../../src/protocol/address.js';
 import { localEndpoint } from '../../src/linux/socket.js';
+import { LocalAddresses } from '../../src/relay/local-addresses.js';
 import { ReplySockets } from '../../src/relay/reply-sockets.js';
 import type { Scenario } from '../helpers/relay-rig.js';
 import { PacketServer, UdpRig } from '../helpers/udp-rig.js';
 
-// Answers in others' names need root, all of them 127.x.y.z here.
+// Answers in others' names need root. The names are of 198.18.0.0/15 (RFC 2544); all stays on loopback.
 const skip = process.getuid!() === 0 ? false : 'IP_TRANSPARENT and raw sockets need root';
 const edition2022 = '2022-blake3-aes-128-gcm';
 
 function remote(number: number, port = 8053): Endpoint {
-  return Endpoint.parse(`127.9.${number >> 8}.${number & 255}`, port)!;
+  return Endpoint.parse(`198.18.${number >> 8}.${number & 255}`, port)!;
 }
 
 for (const method of ['aes-128-gcm', edition2022]) {
@@ -30,7 +31,7 @@ for (const method of ['aes-128-gcm', edition2022]) {
         client.say(redir, 'one');
         yield () => client.got.length === 3;
         const sources = client.got.map(({ from }) => from).toSorted();
-        assert.deepEqual(sources, ['127.9.0.1:8053', '127.9.0.1:9053', '127.9.0.2:8053']);
+        assert.deepEqual(sources, ['198.18.0.1:8053', '198.18.0.1:9053', '198.18.0.2:8053']);
         assert.equal(server.got[0]!.to, redir.toString());
         const opened = openDescriptors();
         for (let i = 0; i < 20; i++) client.say(redir, '');
@@ -60,7 +61,7 @@ for (const method of ['aes-128-gcm', edition2022]) {
         (function* (): Scenario {
           client.say(redir, text);
           yield () => client.got.length === 1;
-          assert.deepEqual(client.got[0], { text, from: `127.9.0.1:${port}` });
+          assert.deepEqual(client.got[0], { text, from: `198.18.0.1:${port}` });
           client.say(Endpoint.parse('127.0.0.1', port)!, 'to the service');
           yield () => service.got.length === 1;
         })(),
@@ -79,7 +80,7 @@ for (const method of ['aes-128-gcm', edition2022]) {
       (function* (): Scenario {
         client.say(redir, 'handshake');
         yield () => client.got.length === 1;
-        assert.equal(client.got[0]!.from, `127.9.0.1:${wireguard}`);
+        assert.equal(client.got[0]!.from, `198.18.0.1:${wireguard}`);
         close(listenUdp(Endpoint.parse('0.0.0.0', wireguard)!)); // without SO_REUSEADDR, as the kernel's WireGuard
       })(),
     );
@@ -202,7 +203,7 @@ test(
     const server = rig.packetServer();
     const redir = rig.startRedir([server.endpoint]);
     const client = rig.peer();
-    const mapped = Buffer.from([4, ...Buffer.alloc(10), 0xff, 0xff, 127, 9, 9, 9, 0, 53]);
+    const mapped = Buffer.from([4, ...Buffer.alloc(10), 0xff, 0xff, 198, 18, 9, 9, 0, 53]);
     server.answersAs = [
       Endpoint.parse('2606:4700::1111', 53)!,
       writeAddress({ host: 'dns.example', port: 53 }),
@@ -212,7 +213,7 @@ test(
       (function* (): Scenario {
         client.say(redir, 'a');
         yield () => client.got.length === 1 && rig.udp.counters.of('misaddressed') === 2;
-        assert.equal(client.got[0]!.from, '127.9.9.9:53');
+        assert.equal(client.got[0]!.from, '198.18.9.9:53');
       })(),
     );
   },
@@ -309,6 +310,20 @@ test('without any server address a datagram is counted, and a later one is serve
   );
 });
 
+test('our own packet to a server, brought back by rules, is refused and told of', { skip }, () => {
+  const rig = new UdpRig();
+  const redir = rig.startRedir([]);
+  rig.upstreams.set([redir]); // what is sent to the redir's address goes to the server's
+  const client = rig.peer();
+  rig.run(
+    (function* (): Scenario {
+      client.say(redir, 'again');
+      yield () => rig.udp.counters.of('no-destination') === 1;
+      assert.ok(rig.lines.some((line) => line.includes('came back: let marked traffic out first')));
+    })(),
+  );
+});
+
 test('a datagram to the listener itself is refused with a line that names TPROXY', { skip }, () => {
   const rig = new UdpRig();
   const server = rig.packetServer();
@@ -344,10 +359,10 @@ test('a packet that does not fit into --mtu is told of, and goes', { skip }, () 
 
 test('a reply socket that nobody used for 60 s is closed, and not earlier', { skip }, () => {
   const rig = new UdpRig();
-  const replies = new ReplySockets(rig.udp, 4, true);
+  const replies = new ReplySockets(rig.udp, 4, true, new LocalAddresses());
   const block = new SockaddrBlock();
   block.write(remote(1));
-  const socket = replies.find(block.contents, 0);
+  const socket = replies.find(block.contents, 0)!;
   assert.equal(replies.find(block.contents, 0), socket);
   const isOpen = (): boolean => localEndpoint(socket.fd) !== undefined;
   assert.ok(isOpen());
