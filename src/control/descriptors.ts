@@ -52,7 +52,8 @@ export function shareDescriptors(config: Wishes, warn: (text: string) => void): 
   const left = soft - needed;
   const { maxSessions, maxReplySockets: replies } = config.udp ? shareForUdp(config, left, warn) : noUdp;
   if (!config.tcp) return { maxConnections: 1, maxSessions, maxReplySockets: replies };
-  const forUdp = maxSessions * sessionSockets[config.command] + replies;
+  // A session of ss-server has one more where its client asks for both families: few do, and without any left the oldest goes.
+  const forUdp = maxSessions + replies;
   const fitting = Math.floor((left - forUdp) / perConnection);
   const wanted = config.maxConnections;
   if (fitting < 1) {
@@ -67,9 +68,6 @@ export function shareDescriptors(config: Wishes, warn: (text: string) => void): 
   return { maxConnections: Math.min(wanted, fitting), maxSessions, maxReplySockets: replies };
 }
 
-/** A session of ss-server has a socket for each family that its client asks for. */
-const sessionSockets = { 'ss-redir': 1, 'ss-server': 2 } as const;
-
 const noUdp = { maxSessions: 0, maxReplySockets: 0 };
 
 function shareForUdp(
@@ -80,9 +78,7 @@ function shareForUdp(
   const isRedir = config.command === 'ss-redir';
   const replies = isRedir ? Math.max(1, Math.min(maxReplySockets, Math.floor(left * replyShare))) : 0;
   const wanted = config.udpMaxAssociations;
-  const perSession = sessionSockets[config.command];
-  const free = Math.floor(left * (config.tcp ? 1 - connectionShare : 1)) - replies;
-  const most = Math.max(1, Math.floor(free / perSession));
+  const most = Math.max(1, Math.floor(left * (config.tcp ? 1 - connectionShare : 1)) - replies);
   if (wanted !== undefined) {
     if (wanted > most)
       warn(
@@ -90,7 +86,7 @@ function shareForUdp(
       );
     return { maxSessions: Math.min(wanted, most), maxReplySockets: replies };
   }
-  const share = Math.floor((left * (config.tcp ? sessionShare : 1 - replyShare)) / perSession);
+  const share = Math.floor(left * (config.tcp ? sessionShare : 1 - replyShare));
   return { maxSessions: Math.max(1, Math.min(defaultMaxSessions, share)), maxReplySockets: replies };
 }
 

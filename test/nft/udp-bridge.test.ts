@@ -35,11 +35,11 @@ describe('UDP of a bridged LAN while bridge-nf-call loses what tproxy decided', 
     await gateway.reset();
   });
 
-  it('they are dropped, and reach no service of the router instead', async () => {
+  it('they are dropped or refused, and reach no service of the router instead', async () => {
     const everywhere = { host: '::', port: 5300, dualStack: true, behaviour: 'mirror' } as const;
     const service = await UdpSocket.open(gateway.router, everywhere);
     const asked = families.flatMap(({ target }) => [53, 5300].map((port) => gateway.ask(target, port)));
-    assert.deepEqual(await Promise.all(asked), ['ETIMEDOUT', 'ETIMEDOUT', 'ETIMEDOUT', 'ETIMEDOUT']);
+    for (const answer of await Promise.all(asked)) assert.match(answer, /^(ETIMEDOUT|ECONNREFUSED)$/);
     assert.equal(await service.count(), 0);
     assert.equal(await gateway.passed(), 0);
   });

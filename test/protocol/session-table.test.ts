@@ -76,7 +76,7 @@ function findCollisions(table: SessionTable<Entry>): Entry[] {
   const hash = hashOf(table);
   const byHash = new Map<number, Entry>();
   for (let n = 0; n < 4_000_000; n += 1) {
-    const entry = new Entry(-1, n & 15, Math.imul(n, 0x9e3779b1));
+    const entry = new Entry(-1, Math.imul(n ^ 0x5bd1e995, 0x85ebca6b), Math.imul(n, 0x9e3779b1));
     const key = hash(-1, entry.idHigh, entry.idLow);
     if (key >>> 28 !== 0) continue; // of so many IDs a sixteenth is enough to look at
     const other = byHash.get(key);
