@@ -13,7 +13,7 @@ describe('ss-nft names and does not touch', { skip: whyNoNetns() }, () => {
   const shell = (script: string) => gateway.testbed.gateway.run('sh', ['-ec', script]);
 
   before(async () => {
-    gateway = await Gateway.create('n1-conf');
+    gateway = await Gateway.create('ssr-conflicts');
     nft = new NftCommand(gateway.testbed.gateway);
   });
   after(async () => {
@@ -67,13 +67,13 @@ describe('ss-nft names and does not touch', { skip: whyNoNetns() }, () => {
   ] as const) {
     it(title, async () => {
       await shell(make);
-      const before = await gateway.state();
+      const earlier = await gateway.state();
       const own = title.includes('bridge') ? [...args, '-I', 'l8'] : args;
       const { status, stderr } = await nft.run(['up', ...own]);
       assert.equal(status, 1, stderr);
       assert.match(stderr, message);
       assert.equal(stderr.trim().split('\n').length, 1, stderr);
-      assert.equal(await gateway.state(), before);
+      assert.equal(await gateway.state(), earlier);
       await shell(undo);
     });
   }
@@ -98,12 +98,12 @@ describe('ss-nft names and does not touch', { skip: whyNoNetns() }, () => {
 
   it('check finds the same, with status 3, and 0 without a conflict', async () => {
     await shell('ip rule add from 1.2.3.4 lookup 99 priority 8388');
-    const before = await gateway.state();
+    const earlier = await gateway.state();
     const { status, stderr } = await nft.run(['check', ...args]);
     assert.equal(status, 3);
     assert.match(stderr, /rule priority 8388 is taken/);
     await nft.ok('check', ...args, '--rule-priority', '8389');
-    assert.equal(await gateway.state(), before);
+    assert.equal(await gateway.state(), earlier);
     await shell('ip rule del priority 8388');
   });
 });

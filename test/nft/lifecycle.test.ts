@@ -52,7 +52,7 @@ describe('ss-nft up and down', { skip: whyNoNetns() }, () => {
   let clean: string;
 
   before(async () => {
-    gateway = await Gateway.create('n1-life');
+    gateway = await Gateway.create('ssr-life');
     nft = new NftCommand(gateway.testbed.gateway);
     await gateway.testbed.gateway.run('nft', ['-f', '-'], { input: foreignTables });
     await gateway.testbed.gateway.ip('rule add fwmark 0x51820 lookup 51820 priority 7000');
@@ -100,7 +100,7 @@ describe('ss-nft up and down', { skip: whyNoNetns() }, () => {
 
   it("one of two instances goes without taking the other's routing", async () => {
     await nft.ok('up', 'home', ...plainArgs, ...tproxyArgs);
-    await nft.ok('up', 'guests', ...plainArgs.with(-1, 'l9'), ...tproxyArgs);
+    await nft.ok('up', 'guests', ...plainArgs, '-I', 'l9', ...tproxyArgs);
     await nft.ok('down', 'home');
     assert.match(await gateway.state(), /table inet ss_redir_guests/);
     const status = JSON.parse((await nft.run(['status', 'guests', '--json'])).stdout);
@@ -117,11 +117,11 @@ describe('ss-nft up and down', { skip: whyNoNetns() }, () => {
     const rule = 'fwmark 0x01000000/0x01000000 priority 8388 lookup 8388';
     await netns.ip(`rule add ${rule}`);
     await netns.ip('route add local default dev lo table 8388');
-    const before = await gateway.state();
+    const earlier = await gateway.state();
     await nft.ok('up', ...plainArgs, ...tproxyArgs);
     assert.equal((await netns.ip('rule')).match(/lookup 8388/g)?.length, 1);
     await nft.ok('down');
-    assert.equal(await gateway.state(), before);
+    assert.equal(await gateway.state(), earlier);
     await netns.ip(`rule del ${rule}`);
     await netns.ip('route del local default dev lo table 8388');
   });
@@ -212,13 +212,13 @@ describe('ss-nft up and down', { skip: whyNoNetns() }, () => {
   it('with IPv6 switched off IPv4 is served alone', async () => {
     const { gateway: netns } = gateway.testbed;
     await netns.sysctl({ 'net.ipv6.conf.all.disable_ipv6': 1 });
-    const before = await gateway.state();
+    const earlier = await gateway.state();
     const { status, stderr } = await nft.run(['up', ...plainArgs, ...tproxyArgs]);
     assert.equal(status, 0);
     assert.match(stderr, /IPv6 is switched off/);
     assert.doesNotMatch(await netns.ip('-6 rule'), /8388/);
     await nft.ok('down');
-    assert.equal(await gateway.state(), before);
+    assert.equal(await gateway.state(), earlier);
     await netns.sysctl({ 'net.ipv6.conf.all.disable_ipv6': 0 });
     await netns.ip('addr add fd50::1/64 dev l0 nodad');
     await netns.ip('addr add 2a09:9::1/64 dev w0 nodad');

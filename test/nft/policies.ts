@@ -22,7 +22,7 @@ export function describePolicies(mode: 'redirect' | 'tproxy'): void {
     const up = (...args: string[]) => bed.up('-u', ...flags, ...args);
 
     before(async () => {
-      bed = await PolicyBed.create(`n1-pol-${mode}`);
+      bed = await PolicyBed.create(`ssr-pol-${mode}`);
       await bed.startRedir(...flags);
     });
     after(() => bed.destroy());

@@ -8,7 +8,7 @@ describe('with the proxy down', { skip: whyNoNetns() }, () => {
   let bed: PolicyBed;
 
   before(async () => {
-    bed = await PolicyBed.create('n1-down');
+    bed = await PolicyBed.create('ssr-down');
   });
   afterEach(async () => {
     await bed.stopRedir();

@@ -87,7 +87,7 @@ const endsUdp =
   /^\[\{"match":\{"op":"==","left":\{"meta":\{"key":"l4proto"\}\},"right":"udp"\}\},\{"counter":"stopped"\},\{"reject"/;
 
 describe('rules.ts and the files of nft/', { skip: whyNoNetns() }, () => {
-  const name = `n1-rules-${process.pid}`;
+  const name = `ssr-rules-${process.pid}`;
   const inside = (command: string, args: string[], input = '') =>
     execa('ip', ['netns', 'exec', name, command, ...args], { input });
   const listed = async (table: string): Promise<Listed[]> =>
