@@ -151,7 +151,7 @@ export function checkPassword(written: string): string | undefined {
 }
 
 /** Users of the 2022 edition, as shadowsocks-rust has them: their keys are looked at where the method is known. */
-const users = v.array(
+const userList = v.array(
   v.looseObject(
     {
       name: v.pipe(v.string('a name in a string'), v.regex(/^[^\s\p{Cc}]+$/u, 'a name without blanks')),
@@ -186,7 +186,7 @@ const schemas = {
   udp_timeout: seconds,
   udp_max_associations: integer(1, 1_000_000, 'a number from 1 to 1000000'),
   mtu: integer(0, 65_535, 'a number of bytes from 0 to 65535'),
-  users,
+  users: userList,
   nofile: integer(0, largest, 'a number of descriptors'),
   workers: v.message(v.union([v.literal('auto'), integer(1, 256, expectedWorkers)]), expectedWorkers),
   max_connections: integer(1, 1_000_000, 'a number from 1 to 1000000'),

@@ -98,17 +98,15 @@ function constants(file: string): [string, number][] {
 
 test('every constant has the value of the C headers', { skip: without }, () => {
   const files = [
-    ...[
-      'sockopt',
-      'socket',
-      'epoll',
-      'sockaddr',
-      'rlimit',
-      'capabilities',
-      'process',
-      'unix-datagram',
-      'pipe',
-    ],
+    'sockopt',
+    'socket',
+    'epoll',
+    'sockaddr',
+    'rlimit',
+    'capabilities',
+    'process',
+    'unix-datagram',
+    'pipe',
     'passed-socket',
   ].map((name) => `${name}.ts`);
   const found = files.flatMap(constants);
