@@ -1,10 +1,10 @@
 /** What of others would disturb the rules, or they it: looked for before anything is changed. Each is one line. */
 import { existsSync, readFileSync, readlinkSync } from 'node:fs';
 import { basename } from 'node:path';
-import { findTable, listTable, readComment, type NftExpression, type NftObject } from './loaded.js';
+import { findTable, listTable, type NftExpression, type NftObject } from './loaded.js';
 import { hex, rulesTableOf, tablePrefix } from './names.js';
 import { isRouteOf, isRuleOf, listRoutes, listRules, type Routing } from './routing.js';
-import { usesTproxy } from './rules.js';
+import { usesTproxy } from './ruleset.js';
 import type { GatewaySettings } from './settings.js';
 import { describeListener, findListeners } from './sockets.js';
 import { runTool } from './tools.js';
@@ -30,7 +30,7 @@ async function tableConflicts({ instance }: GatewaySettings): Promise<string[]> 
   const table = await findTable(name);
   if (table === undefined) return [];
   if (table.isOwned) return [`table inet ${name} is held by another process, and only that may change it`];
-  if (readComment(table.comment) !== undefined) return [];
+  if (table.about !== undefined) return [];
   const objects = await listTable(name);
   const has = (kind: 'chain' | 'counter', wanted: string) =>
     objects.some((object) => object[kind]?.name === wanted);

@@ -1,7 +1,7 @@
 /**
  * Rules and policy routing of an instance, up and down.
  *
- *     up     names and files read → conflicts → nft's own check → routing → rules, one transaction → old routing away
+ *     up     names and files read → conflicts → nft's own check → routing → sets that are new, rules → old routing away
  *     down   tables, one transaction → routing that no instance needs any more
  *
  * Routing comes first and goes last: marked packets without it are stopped, but need not be. A process that is killed in
@@ -13,7 +13,8 @@ import { findConflicts, hasInterface, routingOf } from './conflicts.js';
 import { findTable, listOurTables, routingInUse, tablesOf } from './loaded.js';
 import { dnsTableOf, killTableOf, rulesTableOf } from './names.js';
 import { addRouting, hasIpv6, removeRouting } from './routing.js';
-import { renderRemoval, renderRules, renderSets, usesTproxy } from './rules.js';
+import { renderNewSets, renderRemoval, renderRules, renderSets, type Loaded } from './rules.js';
+import { usesTproxy } from './ruleset.js';
 import { replaceSets } from './sets.js';
 import type { GatewaySettings } from './settings.js';
 import { runNft } from './tools.js';
@@ -44,12 +45,11 @@ async function addressesOf(settings: GatewaySettings, warn: (text: string) => vo
 }
 
 /** What is in the way, and what nft says of the rules. Changes nothing. */
-export async function check(settings: GatewaySettings, warn: (text: string) => void): Promise<string> {
-  const text = await render(settings, warn);
+export async function check(settings: GatewaySettings, warn: (text: string) => void): Promise<void> {
+  const addresses = await addressesOf(settings, warn);
   const conflicts = await findConflicts(settings);
   if (conflicts.length > 0) throw new ConflictError(conflicts);
-  await runNft(await withoutStaleNames(settings, text), { check: true });
-  return text;
+  await runNft(await replacement(settings, addresses, await loadedTables(settings)), { check: true });
 }
 
 /**
@@ -58,18 +58,53 @@ export async function check(settings: GatewaySettings, warn: (text: string) => v
  * @throws {ConflictError | ConfigError | ToolError}
  */
 export async function up(settings: GatewaySettings, warn: (text: string) => void): Promise<void> {
-  const text = await withoutStaleNames(settings, await check(settings, warn));
+  const addresses = await addressesOf(settings, warn);
+  const conflicts = await findConflicts(settings);
+  if (conflicts.length > 0) throw new ConflictError(conflicts);
   for (const advice of adviceFor(settings)) warn(advice);
+  const loaded = await loadedTables(settings);
+  const text = await replacement(settings, addresses, loaded);
+  await runNft(text, { check: true });
+
   const rollBack = usesTproxy(settings) ? await addRouting(routingOf(settings)) : async () => {};
+  const newSets = renderNewSets(settings, addresses, loaded);
   try {
+    if (newSets !== undefined) await runNft(newSets.make);
     await runNft(text);
   } catch (error) {
+    if (newSets !== undefined) await runNft(newSets.undo).catch(() => {}); // not there: it was the first that failed
     await rollBack();
     throw error;
   }
   await removeRouting(await routingInUse(await listOurTables()));
   // Another instance's `down` at the same moment may have seen the routing without the table that needs it.
   if (usesTproxy(settings)) await addRouting(routingOf(settings));
+}
+
+/** Those that can be replaced in place. One loaded by hand is not: it is deleted and made anew. */
+async function loadedTables({ instance, killSwitch }: GatewaySettings): Promise<Loaded> {
+  const [rules, kill] = await Promise.all([rulesTableOf(instance), killTableOf(instance)].map(findTable));
+  return new Map(
+    [rules?.about === undefined ? undefined : rules, killSwitch ? kill : undefined].flatMap((table) =>
+      table === undefined ? [] : [[table.name, table]],
+    ),
+  );
+}
+
+/**
+ * The table of names stays when the rules are loaded anew, with what dnsmasq has put in; only where its sets would have
+ * another timeout it begins anew.
+ */
+async function replacement(settings: GatewaySettings, addresses: Addresses, loaded: Loaded): Promise<string> {
+  const text = renderRules(settings, addresses, loaded);
+  const names = dnsTableOf(settings.instance);
+  if (settings.domainsFiles.length === 0 || (await findTable(names)) === undefined) return text;
+  try {
+    await runNft(text, { check: true });
+    return text;
+  } catch {
+    return `${renderRemoval([names])}${text}`;
+  }
 }
 
 /**
@@ -84,22 +119,6 @@ export async function refresh(settings: GatewaySettings, warn: (text: string) =>
     ...(settings.killSwitch ? [killTableOf(settings.instance)] : []),
   ];
   await runNft(tables.map((table) => replaceSets(table, sets)).join(''));
-}
-
-/**
- * The table of names stays when it is loaded anew, with what dnsmasq has put in; only where its sets would have another
- * timeout it begins anew.
- */
-async function withoutStaleNames(settings: GatewaySettings, text: string): Promise<string> {
-  if (settings.domainsFiles.length === 0) return text;
-  const name = dnsTableOf(settings.instance);
-  if ((await findTable(name)) === undefined) return text;
-  try {
-    await runNft(text, { check: true });
-    return text;
-  } catch {
-    return `${renderRemoval([name])}${text}`;
-  }
 }
 
 function adviceFor(settings: GatewaySettings): string[] {

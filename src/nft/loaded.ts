@@ -1,9 +1,10 @@
 /** What is loaded in the kernel, read back from nft. */
 import { dnsTableOf, killTableOf, rulesTableOf, tablePrefix } from './names.js';
 import type { Routing } from './routing.js';
+import type { Contents } from './rules.js';
 import { runTool, ToolError } from './tools.js';
 
-/** What the rules' own table remembers of its settings: see `describeRules`. */
+/** What the rules' table says of its settings: see `describeRules`. */
 export interface Remembered {
   readonly tcp?: { readonly mode: 'redirect' | 'tproxy'; readonly port: number };
   readonly udp?: { readonly port: number };
@@ -11,9 +12,10 @@ export interface Remembered {
   readonly fail: 'closed' | 'open';
 }
 
-export interface LoadedTable {
+export interface LoadedTable extends Contents {
   readonly name: string;
-  readonly comment?: string;
+  /** What ss-nft has written about its rules; absent in tables of others, and in those loaded by hand. */
+  readonly about?: string;
   /** Only the process that made it may change it, and it goes with that process. */
   readonly isOwned: boolean;
 }
@@ -45,10 +47,19 @@ export async function findTable(name: string): Promise<LoadedTable | undefined> 
     if (error instanceof ToolError && /No such file or directory/.test(error.message)) return undefined;
     throw error;
   }
-  // nft 1.0.6 has neither in its JSON.
+  // Text, since in its JSON nft 1.0.6 garbles flags.
   const head = text.slice(0, text.search(/^\t(?:set|map|counter|chain|quota|limit) |^\}/m));
-  const comment = /^\tcomment "(.*)"$/m.exec(head)?.[1];
-  return { name, ...(comment !== undefined && { comment }), isOwned: /^\tflags .*\bowner\b/m.test(head) };
+  const about = /^\tchain about \{\n.*comment "(ss-redir [^"]*)"$/m.exec(text)?.[1];
+  const namesOf = (kind: string) =>
+    [...text.matchAll(new RegExp(`^\\t${kind} (\\S+) \\{`, 'gm'))].map(([, found]) => found!);
+  return {
+    name,
+    ...(about !== undefined && { about }),
+    isOwned: /^\tflags .*\bowner\b/m.test(head),
+    chains: namesOf('chain'),
+    sets: namesOf('set'),
+    counters: namesOf('counter'),
+  };
 }
 
 export async function listTable(name: string): Promise<NftObject[]> {
@@ -56,10 +67,9 @@ export async function listTable(name: string): Promise<NftObject[]> {
   return (JSON.parse(text) as { nftables: NftObject[] }).nftables;
 }
 
-/** Undefined for a table that ss-nft has not made. */
-export function readComment(comment: string | undefined): Remembered | undefined {
-  if (!comment?.startsWith('ss-redir ')) return undefined;
-  const words = new Map(comment.split(' ').map((word) => word.split('=', 2) as [string, string]));
+export function readAbout(about: string | undefined): Remembered | undefined {
+  if (about === undefined) return undefined;
+  const words = new Map(about.split(' ').map((word) => word.split('=', 2) as [string, string]));
   const [mode, port] = (words.get('tcp') ?? '').split(':');
   const udpPort = words.get('udp')?.split(':')[1];
   const [mark, table, priority] = ['mark', 'table', 'priority'].map((word) => Number(words.get(word)));
@@ -74,7 +84,7 @@ export function readComment(comment: string | undefined): Remembered | undefined
 /** The policy routing that the rules of all instances need. */
 export async function routingInUse(tables: readonly string[]): Promise<Routing[]> {
   const loaded = await Promise.all(tables.map(findTable));
-  return loaded.flatMap((table) => readComment(table?.comment)?.routing ?? []);
+  return loaded.flatMap((table) => readAbout(table?.about)?.routing ?? []);
 }
 
 /** The tables of an instance, whether they are there or not. */

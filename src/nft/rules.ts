@@ -1,40 +1,63 @@
 /**
- * The whole ruleset of an instance as text that nft reads in one transaction. In the plain case it is what
- * nft/redirect.nft or nft/tproxy.nft loads; a test compares the tables. Every rule is counted and says why it is there.
+ * Transactions: the tables of an instance loaded, replaced and removed as text that nft reads at once.
  *
- *     LAN packet   dns_hijack, prerouting → bypass → clients → destinations → redirect, or capture (tproxy)
- *     own packet   output → bypass → destinations → redirect, or a mark that brings it back in through lo
- *     input        nothing may be addressed to the listener itself
- *     forward      what prerouting should have taken is stopped
- *
- * bypass, clients and destinations are asked by every chain that has to know what is proxied: `accept` ends the asking
- * chain, the packet goes direct; coming back means that it is ss-redir's.
+ * A set that is new in a transaction is empty to packets until the kernel has committed all of it, after the new rules are
+ * in force: with 10,000 elements for some milliseconds (seen on Linux 6.18: connections to a bypassed address refused). An
+ * older set has its earlier contents so long. So a table that is there stays, with its sets, and what it lacks of sets is
+ * made and filled before.
  */
-import { isIPv4 } from 'node:net';
-import type { Addresses, PerFamily } from './addresses.js';
-import { dnsTableOf, doctorInterface, hex, killTableOf, rulesTableOf } from './names.js';
-import { formatPorts, type PortRange } from './ports.js';
-import { merge, type Family } from './ranges.js';
-import { elementLines, formatRanges, ofFamily, type SetContents } from './sets.js';
-import type { Clients, DnsTarget, GatewaySettings } from './settings.js';
+import type { Addresses } from './addresses.js';
+import { Decisions } from './decisions.js';
+import { dnsTableOf, hex, killTableOf, rulesTableOf } from './names.js';
+import { addressType, chain, families, indent, ipOf, joined, rule } from './rule-text.js';
+import { Ruleset } from './ruleset.js';
+import type { SetContents } from './sets.js';
+import type { GatewaySettings } from './settings.js';
 
-type Protocol = 'tcp' | 'udp';
+/** What a loaded table has. */
+export interface Contents {
+  readonly chains: readonly string[];
+  readonly sets: readonly string[];
+  readonly counters: readonly string[];
+}
 
-const families = [4, 6] as const;
-const ipOf: Readonly<Record<Family, 'ip' | 'ip6'>> = { 4: 'ip', 6: 'ip6' };
-const addressType: Readonly<Record<Family, string>> = { 4: 'ipv4_addr', 6: 'ipv6_addr' };
+/** The tables that are there and ours, by name. */
+export type Loaded = ReadonlyMap<string, Contents>;
 
 /** The transaction that puts the instance's rules in the place of those that are there. */
-export function renderRules(settings: GatewaySettings, addresses: Addresses): string {
+export function renderRules(
+  settings: GatewaySettings,
+  addresses: Addresses,
+  loaded: Loaded = new Map(),
+): string {
+  const ruleset = new Ruleset(settings, addresses);
   const rules = rulesTableOf(settings.instance);
   const kill = killTableOf(settings.instance);
   return [
-    '# Made by ss-nft. An empty table first: `delete` needs something to delete, and nft 1.0.6 has no `destroy`.',
-    ...replace(rules, new Ruleset(settings, addresses).rulesTable()),
-    ...(settings.killSwitch ? replace(kill, new Ruleset(settings, addresses).killTable()) : emptied(kill)),
+    '# Made by ss-nft.',
+    ...replace(rules, ruleset.rulesTable(), loaded.get(rules)),
+    ...(settings.killSwitch ? replace(kill, ruleset.killTable(), loaded.get(kill)) : emptied(kill)),
     ...(settings.domainsFiles.length > 0 ? dnsTable(settings) : emptied(dnsTableOf(settings.instance))),
     '',
   ].join('\n');
+}
+
+/** The transaction before: sets that the loaded tables lack. And the one that takes them away when the other has failed. */
+export function renderNewSets(
+  settings: GatewaySettings,
+  addresses: Addresses,
+  loaded: Loaded,
+): { make: string; undo: string } | undefined {
+  const ruleset = new Ruleset(settings, addresses);
+  const make: string[] = [];
+  const undo: string[] = [];
+  for (const [table, contents] of loaded) {
+    const lacking = ruleset.sets().filter(({ name }) => !contents.sets.includes(name));
+    if (lacking.length === 0) continue;
+    make.push(`table inet ${table} {`, ...indent(joined(lacking.map(({ lines }) => lines))), '}', '');
+    undo.push(...lacking.map(({ name }) => `delete set inet ${table} ${name}`), '');
+  }
+  return make.length === 0 ? undefined : { make: make.join('\n'), undo: undo.join('\n') };
 }
 
 /** The transaction that removes tables of ours, whether they are there or not. */
@@ -44,631 +67,30 @@ export function renderRemoval(tables: readonly string[]): string {
 
 /** The sets of addresses that can change while the rules stay: servers, reserved networks, destinations. */
 export function renderSets(settings: GatewaySettings, addresses: Addresses): SetContents[] {
-  return new Ruleset(settings, addresses).addressSets();
+  return new Decisions(settings, addresses, []).addressSets();
 }
 
+/** `delete` needs something to delete, and nft 1.0.6 has no `destroy`. */
 function emptied(table: string): string[] {
   return [`add table inet ${table}`, `delete table inet ${table}`];
 }
 
-function replace(table: string, body: readonly string[]): string[] {
-  return [...emptied(table), '', `table inet ${table} {`, ...indent(body), '}', ''];
+function replace(table: string, body: readonly string[], contents: Contents | undefined): string[] {
+  const cleared = contents === undefined ? emptied(table) : clear(table, body, contents);
+  return [...cleared, '', `table inet ${table} {`, ...indent(body), '}', ''];
 }
 
-/**
- * What the rules' table remembers for those who have no configuration: `ss-redir tcp=redirect:1080 udp=1080 …`. At most 128
- * bytes (NFTNL_UDATA_COMMENT_MAXLEN).
- */
-export function describeRules(settings: GatewaySettings): string {
-  const { tcp, udp, localPort, udpLocalPort, toProxyMark, ownMark, routeTable, rulePriority, fail } =
-    settings;
-  const words = ['ss-redir'];
-  if (tcp !== 'none') words.push(`tcp=${tcp}:${localPort}`);
-  if (udp) words.push(`udp=tproxy:${udpLocalPort}`);
-  if (usesTproxy(settings))
-    words.push(`mark=${hex(toProxyMark)} table=${routeTable} priority=${rulePriority}`);
-  words.push(`own=${hex(ownMark)}`, `fail=${fail}`);
-  return words.join(' ');
-}
-
-export function usesTproxy({ tcp, udp }: GatewaySettings): boolean {
-  return tcp === 'tproxy' || udp;
-}
-
-class Ruleset {
-  private readonly settings: GatewaySettings;
-  private readonly addresses: Addresses;
-  /** What ss-redir gets. */
-  private readonly proxied: readonly Protocol[];
-  private readonly tproxied: readonly Protocol[];
-  private readonly redirects: boolean;
-  private readonly lan: string;
-  private readonly hasLan: boolean;
-  private readonly isOpen: boolean;
-  private readonly own: boolean;
-  /** Tells packets that go to TPROXY. */
-  private readonly isMarked: string;
-  private readonly mark: string;
-
-  constructor(settings: GatewaySettings, addresses: Addresses) {
-    const { tcp, udp, interfaces, toProxyMark, fail, localDefault } = settings;
-    this.settings = settings;
-    this.addresses = addresses;
-    this.proxied = [...(tcp === 'none' ? [] : (['tcp'] as const)), ...(udp ? (['udp'] as const) : [])];
-    this.redirects = tcp === 'redirect';
-    this.tproxied = this.proxied.filter((protocol) => protocol === 'udp' || !this.redirects);
-    this.hasLan = interfaces.length > 0;
-    this.lan = setOf([...interfaces, doctorInterface].map((name) => `"${name}"`));
-    this.isOpen = fail === 'open';
-    this.own = localDefault !== 'bypass';
-    this.isMarked = `meta mark & ${hex(toProxyMark)} == ${hex(toProxyMark)}`;
-    this.mark = `meta mark set meta mark | ${hex(toProxyMark)}`;
-  }
-
-  rulesTable(): string[] {
-    const tproxies = this.tproxied.length > 0;
-    return joined([
-      [`comment "${describeRules(this.settings)}"`],
-      ['# First packets of connections given to ss-redir.', 'counter to_proxy {', '}'],
-      this.tproxied.includes('udp') ? ['# Datagrams given to it.', 'counter to_proxy_udp {', '}'] : [],
-      this.isOpen ? [] : ['# Packets that would have gone past it.', 'counter stopped {', '}'],
-      ...this.sets(),
-      ...this.decisions(),
-      this.settings.dnsHijack.length > 0 && this.hasLan ? this.dnsHijack() : [],
-      tproxies ? this.tproxyPrerouting() : [],
-      tproxies ? this.capture() : [],
-      this.redirects && this.hasLan ? this.redirectPrerouting() : [],
-      tproxies && this.own ? this.tproxyOutput() : [],
-      this.redirects && this.own ? this.redirectOutput() : [],
-      this.tproxied.includes('udp') ? this.untracked() : [],
-      this.input(),
-      this.forward(),
-      this.outputStop(),
-      tproxies && !this.isOpen ? this.postrouting() : [],
-    ]);
-  }
-
-  /** Below the rules, so that it sees only what they let through, or what comes by when they are not there. */
-  killTable(): string[] {
-    return joined([
-      ['comment "ss-redir kill switch"'],
-      ['# Packets that would have left in clear.', 'counter stopped {', '}'],
-      ...this.sets(),
-      ...this.decisions(),
-      this.hasLan ? this.killForward() : [],
-      this.own ? this.killOutput() : [],
-    ]);
-  }
-
-  addressSets(): SetContents[] {
-    const { reserved, servers, dstBypass, dstForward } = this.addresses;
-    const lists: [string, PerFamily, boolean][] = [
-      ['bypass', servers, true],
-      ['reserved', reserved, this.settings.reserved],
-      ['dst_bypass', dstBypass, this.has('dst_bypass')],
-      ['dst_forward', dstForward, this.has('dst_forward')],
-    ];
-    return lists
-      .filter(([, , isUsed]) => isUsed)
-      .flatMap(([name, ranges]) =>
-        families.map((family) => ({
-          name: `${name}${family}`,
-          elements: formatRanges(ranges[family], family),
-        })),
-      );
-  }
-
-  private sets(): string[][] {
-    const { srcBypass, srcForward, srcCheckdst, tcpPorts, udpPorts } = this.settings;
-    const sets = this.addressSets().map(({ name, elements }) =>
-      addressSet(name, elements, name.endsWith('4') ? 4 : 6),
-    );
-    for (const [name, clients] of [
-      ['src_bypass', srcBypass],
-      ['src_forward', srcForward],
-      ['src_checkdst', srcCheckdst],
-    ] as const) {
-      sets.push(...clientSets(name, clients));
-    }
-    if (this.proxied.includes('tcp') && tcpPorts.length > 0) sets.push(portSet('tcp_ports', tcpPorts));
-    if (this.takesUdp && udpPorts.length > 0) sets.push(portSet('udp_ports', udpPorts));
-    return sets;
-  }
-
-  /** Whether there is a destination list; files count also when they are empty, since they can be filled later. */
-  private has(name: 'dst_bypass' | 'dst_forward'): boolean {
-    const { dstBypass, dstBypassFiles, dstForward, dstForwardFiles } = this.settings;
-    return name === 'dst_bypass'
-      ? dstBypass.length + dstBypassFiles.length > 0
-      : dstForward.length + dstForwardFiles.length > 0;
-  }
-
-  /** UDP is looked at also where only QUIC is rejected. */
-  private get takesUdp(): boolean {
-    return this.proxied.includes('udp') || this.settings.rejectQuic;
-  }
-
-  private get hasDestinations(): boolean {
-    const { dstDefault, domainsFiles } = this.settings;
-    return (
-      dstDefault === 'bypass' || domainsFiles.length > 0 || this.has('dst_bypass') || this.has('dst_forward')
-    );
-  }
-
-  private get hasExtra(): boolean {
-    return this.settings.tcpExtra !== '' || this.settings.udpExtra !== '';
-  }
-
-  private get hasClients(): boolean {
-    const { srcBypass, srcForward, srcCheckdst, srcDefault } = this.settings;
-    const listed = [srcBypass, srcForward, srcCheckdst].some((clients) => !isEmpty(clients));
-    return listed || srcDefault !== 'checkdst' || this.hasExtra;
-  }
-
-  private decisions(): string[][] {
-    return [
-      this.bypass(),
-      this.hasExtra ? this.extra() : [],
-      this.hasClients ? this.clients() : [],
-      this.hasDestinations ? this.destinations() : [],
-    ];
-  }
-
-  /** What is direct for everybody. */
-  private bypass(): string[] {
-    const { tcpPorts, udpPorts } = this.settings;
-    const rules = [
-      rule(
-        'fib daddr type { local, broadcast, anycast, multicast } counter accept',
-        "the router's own services, and what has no single receiver",
-      ),
-    ];
-    if (this.settings.reserved) {
-      rules.push(
-        rule('ip daddr @reserved4 counter accept', 'not on the internet'),
-        rule('ip6 daddr @reserved6 counter accept', 'not on the internet'),
-      );
-    }
-    rules.push(
-      rule('ip daddr @bypass4 counter accept', 'the way to the server does not lead through the server'),
-      rule('ip6 daddr @bypass6 counter accept', 'the way to the server does not lead through the server'),
-    );
-    if (this.proxied.includes('tcp') && tcpPorts.length > 0) {
-      rules.push(rule('tcp dport != @tcp_ports counter accept', 'not in the list of TCP ports'));
-    }
-    if (this.takesUdp && udpPorts.length > 0) {
-      rules.push(rule('udp dport != @udp_ports counter accept', 'not in the list of UDP ports'));
-    }
-    return chain('bypass', rules);
-  }
-
-  private extra(): string[] {
-    const { tcpExtra, udpExtra } = this.settings;
-    const why = 'has what the extra match wants';
-    return chain('extra', [
-      rule(`meta l4proto tcp ${tcpExtra} counter return`, why),
-      rule(`meta l4proto udp ${udpExtra} counter return`, why),
-      rule('counter accept', 'lacks what the extra match wants'),
-    ]);
-  }
-
-  /** What is direct for some clients of the LAN. */
-  private clients(): string[] {
-    const { srcBypass, srcForward, srcCheckdst, srcDefault } = this.settings;
-    const check = this.hasDestinations ? 'goto destinations' : 'return';
-    const why = {
-      bypass: 'clients not proxied by default',
-      forward: 'clients proxied by default',
-      checkdst: '',
-    };
-    const last = { bypass: 'accept', forward: 'return', checkdst: check };
-    return chain('clients', [
-      ...(this.hasExtra ? ['jump extra'] : []),
-      ...clientRules('src_bypass', srcBypass, 'accept', 'a client that is not proxied'),
-      ...clientRules('src_forward', srcForward, 'return', 'a client that is proxied wherever it goes'),
-      ...clientRules('src_checkdst', srcCheckdst, check, 'a client whose destination decides'),
-      rule(`counter ${last[srcDefault]}`, why[srcDefault] || 'the destination decides by default'),
-    ]);
-  }
-
-  private destinations(): string[] {
-    const { dstDefault, domainsFiles, nameSetMark } = this.settings;
-    const other = dstDefault === 'forward' ? 'accept' : 'return';
-    const rules: string[] = [];
-    if (domainsFiles.length > 0) {
-      const bit = hex(nameSetMark);
-      rules.push(rule(`meta mark & ${bit} == ${bit} counter ${other}`, 'an address of a listed name'));
-    }
-    for (const [name, verdict, why] of [
-      ['dst_bypass', 'accept', 'a destination that is not proxied'],
-      ['dst_forward', 'return', 'a destination that is proxied'],
-    ] as const) {
-      if (!this.has(name)) continue;
-      for (const family of families) {
-        rules.push(rule(`${ipOf[family]} daddr @${name}${family} counter ${verdict}`, why));
-      }
-    }
-    rules.push(
-      dstDefault === 'bypass'
-        ? rule('counter accept', 'destinations not proxied by default')
-        : rule('counter return', 'destinations proxied by default'),
-    );
-    return chain('destinations', rules);
-  }
-
-  /** Asked about a packet of the LAN. */
-  private get askLan(): string[] {
-    const checks = this.hasClients ? ['jump clients'] : this.hasDestinations ? ['jump destinations'] : [];
-    return ['jump bypass', ...checks];
-  }
-
-  /** Asked about a packet of the router's own. */
-  private get askOwn(): string[] {
-    const checks = this.settings.localDefault === 'checkdst' && this.hasDestinations;
-    return [
-      'jump bypass',
-      ...(this.hasExtra ? ['jump extra'] : []),
-      ...(checks ? ['jump destinations'] : []),
-    ];
-  }
-
-  private get notLan(): string {
-    return rule(`iifname != ${this.lan} counter return`, 'not from the LAN');
-  }
-
-  private notOf(protocols: readonly Protocol[]): string {
-    return rule(
-      `meta l4proto != ${setOf(protocols)} counter return`,
-      'not proxied: neighbour discovery, ICMP and all the rest',
-    );
-  }
-
-  private notOwn(verdict = 'return'): string[] {
-    const { ownMark, localBypassMarks, localBypassUsers } = this.settings;
-    const own = hex(ownMark);
-    return [
-      // First, and whatever the addresses say.
-      ...(ownMark === 0
-        ? []
-        : [
-            rule(
-              `meta mark & ${own} == ${own} counter ${verdict}`,
-              "ss-redir's own way out, or it would dial itself",
-            ),
-          ]),
-      ...localBypassMarks.map(({ value, mask }) =>
-        rule(`meta mark & ${hex(mask)} == ${hex(value)} counter ${verdict}`, 'a mark that is not proxied'),
-      ),
-      ...(localBypassUsers.length === 0
-        ? []
-        : [
-            rule(
-              `meta skuid ${setOf(localBypassUsers.map((user) => (/^\d/.test(user) ? user : `"${user}"`)))} counter ${verdict}`,
-              'a user that is not proxied',
-            ),
-          ]),
-    ];
-  }
-
-  /**
-   * For DNS of the LAN to anywhere but the router. The target's own questions are let through, or they would come back
-   * to it.
-   */
-  private dnsHijack(): string[] {
-    const { dnsHijack, srcBypass } = this.settings;
-    const targets = dnsHijack.flatMap(({ address, port }): [Family, string | undefined, string][] => {
-      if (address === undefined) return families.map((family) => [family, undefined, `redirect to :${port}`]);
-      return isIPv4(address)
-        ? [[4, address, `dnat ip to ${address}:${port}`]]
-        : [[6, address, `dnat ip6 to [${address}]:${port}`]];
-    });
-    return baseChain('dns_hijack', 'nat', 'prerouting', 'dstnat - 1', [
-      this.notLan,
-      rule('meta l4proto != { tcp, udp } counter return', 'no DNS'),
-      rule('th dport != 53 counter return', 'no DNS'),
-      rule('fib daddr type { local, broadcast, anycast, multicast } counter return', "the router's own DNS"),
-      ...clientRules('src_bypass', srcBypass, 'return', 'a client that is not proxied'),
-      ...targets.flatMap(([family, address]) =>
-        address === undefined
-          ? []
-          : [rule(`${ipOf[family]} saddr ${address} counter return`, 'questions of the resolver itself')],
-      ),
-      ...targets.map(([family, , verdict]) =>
-        rule(
-          `meta nfproto ipv${family} meta l4proto { tcp, udp } th dport 53 counter ${verdict}`,
-          'DNS goes to the resolver of the configuration',
-        ),
-      ),
-    ]);
-  }
-
-  private tproxyPrerouting(): string[] {
-    const { rejectQuic, dnsHijack } = this.settings;
-    const notLo = this.own ? 'iifname != "lo" ' : '';
-    const asksLan = this.askLan.slice(1);
-    return baseChain('prerouting', 'filter', 'prerouting', 'mangle', [
-      this.notOf(this.tproxied),
-      rule(
-        `iifname "lo" meta mark & ${hex(this.settings.toProxyMark)} != ${hex(this.settings.toProxyMark)} counter return`,
-        'from lo only what output has marked',
-      ),
-      this.hasLan
-        ? rule(`iifname != "lo" iifname != ${this.lan} counter return`, 'not from the LAN')
-        : rule('iifname != "lo" counter return', 'only own connections are proxied'),
-      // Also if the destination is bypassed by now, or the conntrack entry has been flushed. `wildcard 0`: the listener
-      // would match any destination with its port. TCP only: with UDP it would match the sockets that send replies.
-      ...(this.tproxied.includes('tcp')
-        ? [
-            rule(
-              `meta l4proto tcp socket wildcard 0 socket transparent 1 ${this.mark} counter accept`,
-              'a connection that ss-redir already has',
-            ),
-          ]
-        : []),
-      rule('ct direction reply counter return', 'answers to connections from outside, as of port forwards'),
-      ...(this.tproxied.includes('tcp')
-        ? [
-            rule(
-              'meta l4proto tcp ct state invalid counter return',
-              'stray: a reset could end a connection that is in order',
-            ),
-          ]
-        : []),
-      ...(this.hasLan ? hijackedFamilies(dnsHijack) : []).map((family) =>
-        rule(`iifname != "lo" meta nfproto ipv${family} th dport 53 counter return`, 'DNS is hijacked'),
-      ),
-      'jump bypass',
-      ...(this.hasLan ? asksLan.map((ask) => `${notLo}${ask}`) : []),
-      ...(rejectQuic && this.tproxied.includes('udp') ? [`${notLo}${quicRule}`] : []),
-      'goto capture',
-    ]);
-  }
-
-  /**
-   * Closed: the mark comes before tproxy, which ends its rule when nobody listens; marked, the packet is delivered locally
-   * all the same and `input` refuses it. Open: the mark comes behind.
-   */
-  private capture(): string[] {
-    const rules: string[] = [];
-    for (const protocol of this.tproxied) {
-      const port = protocol === 'tcp' ? this.settings.localPort : this.settings.udpLocalPort;
-      rules.push(
-        protocol === 'tcp'
-          ? rule('meta l4proto tcp ct state new counter name to_proxy', 'new connections')
-          : rule('meta l4proto udp counter name to_proxy_udp', 'datagrams'),
-      );
-      for (const [family, listener] of [
-        [4, `ip to 127.0.0.1:${port}`],
-        [6, `ip6 to [::1]:${port}`],
-      ] as const) {
-        const match = `meta nfproto ipv${family} meta l4proto ${protocol}`;
-        const steps = this.isOpen ? `tproxy ${listener} ${this.mark}` : `${this.mark} tproxy ${listener}`;
-        rules.push(rule(`${match} ${steps} counter accept`, 'to ss-redir'));
-      }
-    }
-    if (this.isOpen) {
-      rules.push(rule('counter accept', 'nobody listens: fail open lets it go direct'));
-    } else if (this.tproxied.includes('udp')) {
-      // Here, because from `input` the kernel sends no ICMP for a foreign destination.
-      rules.push(rule(`meta l4proto udp counter ${reject('udp')}`, 'nobody listens'));
-    }
-    return chain('capture', rules);
-  }
-
-  /** After dstnat: a destination that the administrator rewrites himself stays his. */
-  private redirectPrerouting(): string[] {
-    return baseChain(this.natChain('prerouting'), 'nat', 'prerouting', 'dstnat + 1', [
-      this.notLan,
-      this.notOf(['tcp']),
-      ...this.askLan,
-      this.redirect,
-    ]);
-  }
-
-  private get redirect(): string {
-    return rule(
-      `meta l4proto tcp counter name to_proxy redirect to :${this.settings.localPort}`,
-      'to ss-redir, which asks conntrack where it was to go',
-    );
-  }
-
-  /** Beside the chains of TPROXY a nat chain has a name of its own. */
-  private natChain(name: string): string {
-    return this.tproxied.length > 0 ? `${name}_nat` : name;
-  }
-
-  /** tproxy works in prerouting only: a marked packet is routed again, to lo, and comes in there. */
-  private tproxyOutput(): string[] {
-    return baseChain('output', 'route', 'output', 'mangle', [
-      ...this.notOwn(),
-      rule(
-        'ct direction reply counter return',
-        "answers of the router's services, and what ss-redir sends to a client",
-      ),
-      this.notOf(this.tproxied),
-      ...this.askOwn,
-      ...(this.settings.rejectQuic && this.tproxied.includes('udp')
-        ? [rule('udp dport 443 counter return', 'QUIC: output_stop rejects it')]
-        : []),
-      rule(`${this.mark} counter accept`, 'to ss-redir, by way of lo'),
-    ]);
-  }
-
-  private redirectOutput(): string[] {
-    return baseChain(this.natChain('output'), 'nat', 'output', '-99', [
-      ...this.notOwn(),
-      this.notOf(['tcp']),
-      ...this.askOwn,
-      this.redirect,
-    ]);
-  }
-
-  /**
-   * A datagram that ss-redir sends to a client in the name of a remote host would begin a connection of that host. The
-   * client's next one would count as its answer, `ct direction reply`, and go past the proxy.
-   */
-  private untracked(): string[] {
-    const { ownMark } = this.settings;
-    if (ownMark === 0) return [];
-    return baseChain('untracked', 'filter', 'output', 'raw', [
-      rule(
-        `meta l4proto udp meta mark & ${hex(ownMark)} == ${hex(ownMark)} fib saddr type != local counter notrack`,
-        'what ss-redir sends in the name of a remote host begins no connection of that host',
-      ),
-    ]);
-  }
-
-  private input(): string[] {
-    const { localPort, udpLocalPort } = this.settings;
-    const rules: string[] = [];
-    const loops = 'straight to the listener: it would dial itself';
-    const fits = 'given to ss-redir by the rules';
-    if (this.redirects) {
-      rules.push(
-        rule(`tcp dport ${localPort} ct state new ct status dnat counter accept`, fits),
-        rule(`tcp dport ${localPort} ct state new counter ${reject('tcp')}`, loops),
-      );
-    }
-    if (this.tproxied.includes('tcp')) {
-      rules.push(
-        rule(`tcp dport ${localPort} ct state new fib daddr type local counter ${reject('tcp')}`, loops),
-      );
-    }
-    if (this.tproxied.includes('udp')) {
-      rules.push(
-        rule(
-          `udp dport ${udpLocalPort} socket transparent 1 fib daddr type local counter ${reject('udp')}`,
-          loops,
-        ),
-      );
-    }
-    // Without a listener the kernel drops IPv4 in silence, and a service of the router on all addresses would answer in the
-    // name of any host.
-    if (this.tproxied.includes('tcp')) {
-      rules.push(
-        rule(`meta l4proto tcp ${this.isMarked} socket transparent 1 counter accept`, fits),
-        rule(`meta l4proto tcp ${this.isMarked} counter ${reject('tcp')}`, 'nobody listens'),
-      );
-    }
-    if (this.tproxied.includes('udp')) {
-      rules.push(
-        rule(`meta l4proto udp ${this.isMarked} socket transparent 0 counter drop`, 'nobody listens'),
-      );
-    }
-    return baseChain('input', 'filter', 'input', 'filter', rules);
-  }
-
-  /** For the LAN. What belongs to the proxy is not forwarded: flows older than the rules, lost marks, missing routing. */
-  private forward(): string[] {
-    // Where UDP goes to TPROXY, prerouting rejects QUIC.
-    const rejectQuic = this.settings.rejectQuic && !this.tproxied.includes('udp');
-    const stops = this.isOpen ? [] : this.proxied;
-    const rules: string[] = [];
-    if (!this.isOpen) {
-      for (const protocol of this.tproxied) {
-        rules.push(
-          rule(
-            `meta l4proto ${protocol} ${this.isMarked} counter name stopped ${reject(protocol)}`,
-            'marked for ss-redir, but the policy routing is missing',
-          ),
-        );
-      }
-    }
-    if (this.hasLan && (stops.length > 0 || rejectQuic)) {
-      rules.push(
-        this.notLan,
-        this.notOf(rejectQuic ? [...stops, 'udp'] : stops),
-        rule('ct direction reply counter accept', 'answers to connections from outside, as of port forwards'),
-        ...(this.redirects || this.settings.dnsHijack.length > 0
-          ? [rule('ct status dnat counter accept', 'a destination that has been rewritten')]
-          : []),
-        ...this.askLan,
-        ...(rejectQuic ? [quicRule, ...passUdp(stops)] : []),
-        ...stopRules(stops),
-      );
-    }
-    return rules.length === 0 ? [] : baseChain('forward', 'filter', 'forward', 'filter', rules);
-  }
-
-  /** The same for the router's own connections. With TPROXY a marked packet that leaves is stopped in postrouting. */
-  private outputStop(): string[] {
-    const { rejectQuic } = this.settings;
-    const stops: Protocol[] = this.redirects && !this.isOpen ? ['tcp'] : [];
-    if (!this.own || (stops.length === 0 && !rejectQuic)) return [];
-    return baseChain('output_stop', 'filter', 'output', 'filter', [
-      ...this.notOwn(),
-      rule('ct direction reply counter return', "answers of the router's services"),
-      this.notOf(rejectQuic ? [...stops, 'udp'] : stops),
-      rule('ct status dnat counter accept', 'redirected, or rewritten by the administrator'),
-      ...this.askOwn,
-      ...(rejectQuic ? [quicRule, ...passUdp(stops)] : []),
-      ...stopRules(stops),
-    ]);
-  }
-
-  private postrouting(): string[] {
-    return baseChain('postrouting', 'filter', 'postrouting', 'mangle', [
-      rule(
-        `oifname != "lo" ${this.isMarked} counter name stopped drop`,
-        'marked for ss-redir, but the policy routing is missing',
-      ),
-    ]);
-  }
-
-  private killForward(): string[] {
-    return baseChain('forward', 'filter', 'forward', 'filter + 1', [
-      this.notLan,
-      this.notOf(this.proxied),
-      rule('ct direction reply counter accept', 'answers to connections from outside, as of port forwards'),
-      rule('ct status dnat counter accept', 'a destination that has been rewritten'),
-      ...this.askLan,
-      ...stopRules(this.proxied),
-    ]);
-  }
-
-  private killOutput(): string[] {
-    return baseChain('output', 'filter', 'output', 'filter + 1', [
-      ...this.notOwn(),
-      rule('ct direction reply counter return', "answers of the router's services"),
-      this.notOf(this.proxied),
-      // Not by oifname: in this hook it is still that of the route before the mark.
-      ...(this.tproxied.length > 0
-        ? [rule(`${this.isMarked} counter accept`, 'on its way to ss-redir')]
-        : []),
-      rule('ct status dnat counter accept', 'a destination that has been rewritten'),
-      ...this.askOwn,
-      ...stopRules(this.proxied),
-    ]);
-  }
-}
-
-const quicRule = rule(
-  'udp dport 443 counter reject with icmpx type port-unreachable',
-  'QUIC is rejected, so that browsers fall back to TCP',
-);
-
-/** Where only QUIC of UDP is looked at and TCP is stopped below. */
-function passUdp(stops: readonly Protocol[]): string[] {
-  return stops.includes('tcp') ? [rule('meta l4proto udp counter accept', 'UDP is not proxied')] : [];
-}
-
-/** The end of a chain into which only these protocols come, and only what belongs to the proxy. */
-function stopRules(stops: readonly Protocol[]): string[] {
-  const why = 'would have gone past the proxy';
-  const rules: string[] = [];
-  if (stops.includes('udp')) rules.push(rule(`meta l4proto udp counter name stopped ${reject('udp')}`, why));
-  if (stops.includes('tcp')) {
-    rules.push(
-      // Not answered: a reset for a stray packet could end a connection that is in order.
-      rule('ct state invalid counter name stopped drop', why),
-      rule(`counter name stopped ${reject('tcp')}`, why),
-    );
-  }
-  return rules;
-}
-
-function reject(protocol: Protocol): string {
-  return protocol === 'tcp' ? 'reject with tcp reset' : 'reject with icmpx type port-unreachable';
+/** Rules and chains go; sets and counters stay where the new table has them too, and counters keep their counts. */
+function clear(table: string, body: readonly string[], { chains, sets, counters }: Contents): string[] {
+  const stays = (kind: string, name: string) => body.includes(`${kind} ${name} {`);
+  return [
+    `flush table inet ${table}`,
+    ...chains.map((name) => `delete chain inet ${table} ${name}`),
+    ...sets.map((name) => `${stays('set', name) ? 'flush' : 'delete'} set inet ${table} ${name}`),
+    ...counters
+      .filter((name) => !stays('counter', name))
+      .map((name) => `delete counter inet ${table} ${name}`),
+  ];
 }
 
 /** dnsmasq writes into the sets, so the table stays as it is when it is there: its members are not lost by a reload. */
@@ -699,90 +121,4 @@ function dnsTable({ instance, domainsTimeoutSeconds, nameSetMark }: GatewaySetti
     '}',
     '',
   ];
-}
-
-export function hijackedFamilies(targets: readonly DnsTarget[]): Family[] {
-  return families.filter((family) =>
-    targets.some(({ address }) => address === undefined || isIPv4(address) === (family === 4)),
-  );
-}
-
-function isEmpty({ prefixes, macs }: Clients): boolean {
-  return prefixes.length === 0 && macs.length === 0;
-}
-
-function addressSet(name: string, elements: readonly string[], family: Family): string[] {
-  return [
-    `set ${name} {`,
-    `\ttype ${addressType[family]}; flags interval; auto-merge;`,
-    ...indent(elementLines(elements)),
-    '}',
-  ];
-}
-
-function clientSets(name: string, { prefixes, macs }: Clients): string[][] {
-  const sets: string[][] = [];
-  for (const family of families) {
-    const ranges = merge(ofFamily(prefixes, family));
-    if (ranges.length > 0) sets.push(addressSet(`${name}${family}`, formatRanges(ranges, family), family));
-  }
-  if (macs.length > 0) {
-    sets.push([`set ${name}_mac {`, '\ttype ether_addr;', ...indent(elementLines([...new Set(macs)])), '}']);
-  }
-  return sets;
-}
-
-function clientRules(name: string, { prefixes, macs }: Clients, verdict: string, why: string): string[] {
-  const rules = families
-    .filter((family) => ofFamily(prefixes, family).length > 0)
-    .map((family) => rule(`${ipOf[family]} saddr @${name}${family} counter ${verdict}`, why));
-  if (macs.length > 0) rules.push(rule(`ether saddr @${name}_mac counter ${verdict}`, why));
-  return rules;
-}
-
-function portSet(name: string, ranges: readonly PortRange[]): string[] {
-  return [
-    `set ${name} {`,
-    '\ttype inet_service; flags interval; auto-merge;',
-    `\telements = ${formatPorts(ranges)}`,
-    '}',
-  ];
-}
-
-function setOf(items: readonly string[]): string {
-  return `{ ${items.join(', ')} }`;
-}
-
-/** `counter` stands in `text` where it is to count: behind the match. */
-function rule(text: string, why: string): string {
-  return `${text} comment "${why}"`;
-}
-
-function chain(name: string, rules: readonly string[]): string[] {
-  return [`chain ${name} {`, ...indent(rules), '}'];
-}
-
-function baseChain(
-  name: string,
-  type: string,
-  hook: string,
-  priority: string,
-  rules: readonly string[],
-): string[] {
-  return chain(name, [`type ${type} hook ${hook} priority ${priority}; policy accept;`, ...rules]);
-}
-
-function indent(lines: readonly string[]): string[] {
-  return lines.map((line) => (line === '' ? line : `\t${line}`));
-}
-
-/** The parts with an empty line between them. */
-function joined(parts: readonly (readonly string[])[]): string[] {
-  const lines: string[] = [];
-  for (const part of parts) {
-    if (part.length === 0) continue;
-    if (lines.length > 0) lines.push('');
-    lines.push(...part);
-  }
-  return lines;
 }

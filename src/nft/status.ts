@@ -3,7 +3,7 @@ import { isBridge, readSysctl } from './conflicts.js';
 import {
   findTable,
   listTable,
-  readComment,
+  readAbout,
   type NftExpression,
   type NftObject,
   type Remembered,
@@ -76,7 +76,7 @@ export async function readStatus(instance: string): Promise<Status> {
     };
   }
   const objects = await listTable(table);
-  const remembered = readComment(loaded.comment);
+  const remembered = readAbout(loaded.about);
   const interfaces = lanOf(objects);
   const routing = await routingStates(remembered);
   const listeners = await listenerStates(remembered);

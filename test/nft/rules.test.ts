@@ -6,7 +6,8 @@ import { whyNoNetns } from '../../src/demo/netns.js';
 import { Setting } from '../../src/config/setting.js';
 import { collectAddresses } from '../../src/nft/addresses.js';
 import { nftArguments, type RulesMode, type RulesValues } from '../../src/nft/apply.js';
-import { describeRules, renderRules } from '../../src/nft/rules.js';
+import { renderRules } from '../../src/nft/rules.js';
+import { describeRules } from '../../src/nft/ruleset.js';
 import { readGatewaySettings, type GatewaySettings } from '../../src/nft/settings.js';
 
 type Given = Record<string, string | boolean | number | string[]>;
@@ -39,8 +40,10 @@ type Expression = Record<string, unknown>;
 function chainsOf(objects: Listed[]): Map<string, string[]> {
   const chains = new Map<string, string[]>();
   for (const { chain, rule } of objects) {
-    if (chain !== undefined) chains.set(chain.name, [[chain.type, chain.hook, chain.prio].join(' ')]);
+    if (chain !== undefined && chain.name !== 'about')
+      chains.set(chain.name, [[chain.type, chain.hook, chain.prio].join(' ')]);
     if (rule === undefined) continue;
+    if (rule.chain === 'about') continue;
     const expr = rule.expr.filter(({ counter }) => counter === undefined || typeof counter === 'string');
     chains.get(rule.chain)!.push(JSON.stringify(expr));
   }
