@@ -6,16 +6,20 @@ import { fileURLToPath } from 'node:url';
 import { isIP } from 'node:net';
 import { execa } from 'execa';
 import { ConfigError } from '../errors.js';
+import {
+  defaultInstance,
+  hex,
+  ownMark,
+  routeTable,
+  rulesTableOf,
+  rulePriority,
+  toProxyMark,
+} from './names.js';
 
 /** The files' table, which carries the instance's name: `default` by hand. nft takes no variable there. */
-export const rulesTable = 'inet ss_redir_default';
+export const rulesTable = `inet ${rulesTableOf(defaultInstance)}`;
 
-/** Routing table and rule priority. */
-export const routeTable = 8388;
-
-/** Mark bits, used as masks. */
-export const toProxyMark = 0x01000000;
-export const ownMark = 0x02000000;
+export { ownMark, routeTable, toProxyMark };
 
 export type RulesMode = 'redirect' | 'tproxy';
 
@@ -108,13 +112,9 @@ function nftSet(elements: readonly string[]): string {
   return `{ ${elements.join(', ')} }`;
 }
 
-function hex(mark: number): string {
-  return `0x${mark.toString(16).padStart(8, '0')}`;
-}
-
 function ruleWords(): string[] {
   const mark = hex(toProxyMark);
-  return ['fwmark', `${mark}/${mark}`, 'priority', String(routeTable), 'lookup', String(routeTable)];
+  return ['fwmark', `${mark}/${mark}`, 'priority', String(rulePriority), 'lookup', String(routeTable)];
 }
 
 function routeWords(): string[] {

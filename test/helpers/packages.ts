@@ -15,6 +15,8 @@ export const testTools: readonly Tool[] = [
   ['setpriv', 'util-linux'],
   ['script', 'bsdutils'],
   ['sysctl', 'procps'],
+  ['dnsmasq', 'dnsmasq-base'],
+  ['iptables-translate', 'iptables'],
   ['ss-server', 'shadowsocks-libev'],
   ['ss-redir', 'shadowsocks-libev'],
   ['ss-local', 'shadowsocks-libev'],

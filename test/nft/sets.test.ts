@@ -190,9 +190,9 @@ describe('sets under load', { skip: whyNoNetns() }, () => {
       await nft.ok('up', ...plainArgs, ...args, '-i', list);
       const program = fileURLToPath(new URL('hammer.js', import.meta.url));
       const hammer = gateway.testbed.client.run(process.execPath, [program, '6', always, never]);
-      let done = false;
-      void hammer.finally(() => (done = true));
-      for (let round = 0; !done; round++) {
+      const state = { done: false };
+      void hammer.finally(() => (state.done = true));
+      for (let round = 0; !state.done; round++) {
         nft.file('list.txt', manyPrefixes(2 + (round % 2)));
         await nft.ok(round % 3 === 2 ? 'up' : 'refresh', ...plainArgs, ...args, '-i', list);
       }
