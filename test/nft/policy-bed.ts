@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { execa } from 'execa';
+import { execa, execaSync } from 'execa';
 import { Netns, createTestbed, type Testbed } from '../../src/demo/netns.js';
 import type { Service } from '../../src/demo/service.js';
 import { NftCommand } from './command.js';
@@ -63,6 +63,7 @@ export class PolicyBed {
   async #addSecondLan(): Promise<void> {
     const { client2, router, testbed } = this;
     await execa('ip', ['netns', 'add', client2.name]);
+    process.once('exit', () => this.#removeSecondClient()); // the testbed knows its own three only
     const veth = `link add c0 address ${mac2} type veth peer name l1 netns ${router.name}`;
     await execa('ip', ['-n', client2.name, ...veth.split(' ')]);
     for (const words of ['link set lo up', 'link set c0 up', 'addr add 192.168.51.2/24 dev c0'])
@@ -119,8 +120,12 @@ export class PolicyBed {
     return this.nft.ok('up', '-s', '45.9.9.2', '-l', '1080', '-I', 'l0', ...args);
   }
 
+  #removeSecondClient(): void {
+    execaSync('ip', ['netns', 'delete', this.client2.name], { reject: false });
+  }
+
   async destroy(): Promise<void> {
-    await execa('ip', ['netns', 'delete', this.client2.name], { reject: false });
+    this.#removeSecondClient();
     await this.testbed.destroy();
     this.nft.remove();
     rmSync(this.#directory, { recursive: true, force: true });
