@@ -7,8 +7,8 @@ import { SyscallError } from '../errors.js';
 import { openReplySocket } from '../linux/datagram.js';
 import { EADDRINUSE } from '../linux/errno.js';
 import { close } from '../linux/libc.js';
+import { AF_INET } from '../linux/sockaddr.js';
 import { AddressTable } from './address-table.js';
-import type { LocalAddresses } from './local-addresses.js';
 import { Recency, type Used } from './recency.js';
 import { endpointAt, sockaddrPort } from './udp-address.js';
 import type { UdpContext } from './udp-context.js';
@@ -49,21 +49,19 @@ export class ReplySockets {
   private readonly raw = new ReplySocket(-1);
 
   private readonly mayUseRaw: boolean;
-  private readonly locals: LocalAddresses;
 
   /** @param mayUseRaw without CAP_NET_RAW there is no other way than to bind. */
-  constructor(context: UdpContext, capacity: number, mayUseRaw: boolean, locals: LocalAddresses) {
+  constructor(context: UdpContext, capacity: number, mayUseRaw: boolean) {
     this.context = context;
     this.table = new AddressTable(capacity);
     this.mayUseRaw = mayUseRaw;
-    this.locals = locals;
   }
 
   /** The socket that speaks for the sockaddr at `bytes[at]`; undefined for one that no remote can have. */
   find(bytes: Buffer, at: number): ReplySocket | undefined {
     const { nowMs } = this.context.reactor;
     if (this.mayUseRaw && servicePorts.has(sockaddrPort(bytes, at))) {
-      return this.locals.has(bytes, at, nowMs) ? undefined : this.raw;
+      return isNoRemote(bytes, at) ? undefined : this.raw;
     }
     const place = this.table.findSockaddr(bytes, at);
     if (place < 0) return this.open(bytes, at, nowMs);
@@ -73,8 +71,7 @@ export class ReplySockets {
   }
 
   private open(bytes: Buffer, at: number, nowMs: number): ReplySocket | undefined {
-    // A server that names the router itself would take its services' datagrams away: a socket bound there gets them.
-    if (sockaddrPort(bytes, at) === 0 || this.locals.has(bytes, at, nowMs)) return undefined;
+    if (sockaddrPort(bytes, at) === 0 || isNoRemote(bytes, at)) return undefined;
     if (this.table.full) {
       const oldest = this.recency.oldest!;
       if (this.mayUseRaw && nowMs - oldest.lastUsedMs < busyMs) return this.raw;
@@ -119,4 +116,12 @@ export class ReplySockets {
     this.recency.remove(socket);
     if (socket.fd >= 0) close(socket.fd);
   }
+}
+
+/** Loopback, unspecified, multicast and broadcast addresses (RFC 1122, 5771, 919, 4291), which nobody can have sent from. */
+function isNoRemote(bytes: Buffer, at: number): boolean {
+  if (bytes[at] === AF_INET) return bytes[at + 4] === 0 || bytes[at + 4] === 127 || bytes[at + 4]! >= 224;
+  if (bytes[at + 8] === 0xff) return true;
+  for (let i = 8; i < 23; i++) if (bytes[at + i] !== 0) return false;
+  return bytes[at + 23]! <= 1;
 }

@@ -75,7 +75,7 @@ export class UdpRedir implements Deadlined {
     this.createPackets = createPackets;
     this.sessions = new AddressTable(context.maxSessions);
     this.raw = new RawReply(context.socketOptions.mark);
-    this.replies = new ReplySockets(context, maxReplySockets, this.raw.isAllowed, this.locals);
+    this.replies = new ReplySockets(context, maxReplySockets, this.raw.isAllowed);
     this.plain = context.datagrams.batch(plainOffset, { names: true, control: true });
     this.packets = context.datagrams.batch(packetOffset, { names: false, control: false });
     this.queue = new DatagramQueue(context.datagrams.block);

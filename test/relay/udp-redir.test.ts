@@ -6,7 +6,6 @@ import { openDescriptors } from '../../src/linux/rlimit.js';
 import { Endpoint, SockaddrBlock } from '../../src/linux/sockaddr.js';
 import { writeAddress } from '../../src/protocol/address.js';
 import { localEndpoint } from '../../src/linux/socket.js';
-import { LocalAddresses } from '../../src/relay/local-addresses.js';
 import { ReplySockets } from '../../src/relay/reply-sockets.js';
 import type { Scenario } from '../helpers/relay-rig.js';
 import { PacketServer, UdpRig } from '../helpers/udp-rig.js';
@@ -359,7 +358,7 @@ test('a packet that does not fit into --mtu is told of, and goes', { skip }, () 
 
 test('a reply socket that nobody used for 60 s is closed, and not earlier', { skip }, () => {
   const rig = new UdpRig();
-  const replies = new ReplySockets(rig.udp, 4, true, new LocalAddresses());
+  const replies = new ReplySockets(rig.udp, 4, true);
   const block = new SockaddrBlock();
   block.write(remote(1));
   const socket = replies.find(block.contents, 0)!;
