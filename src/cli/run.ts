@@ -5,6 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { Command, Config } from '../config/config.js';
+import { gatewayInput } from '../config/gateway.js';
 import {
   applyDescriptorLimit,
   type Budget,
@@ -27,6 +28,7 @@ import { takePassedSockets } from '../systemd/listen-fds.js';
 import { Notifier } from '../systemd/notify.js';
 import { takeWatchdogPeriod } from '../systemd/watchdog.js';
 import { Launcher, startInBackground, takeBackgroundMark } from './background.js';
+import { readGatewaySettings } from '../nft/settings.js';
 import { helpText } from './help.js';
 import { loadConfig } from './load-config.js';
 import { parseCommandLine } from './parse.js';
@@ -51,6 +53,8 @@ export async function run(command: Command): Promise<void> {
     if (launcher !== undefined) log.verbose = config.verbose;
     else if (!check) log = openLog({ ident: command, verbose: config.verbose, useSyslog: config.useSyslog });
     for (const warning of config.warnings) log.warn(warning);
+    // The section is ss-nft's, whose own options may still complete it; a check of the file looks at all of it.
+    if (check && config.gateway !== undefined) readGatewaySettings(gatewayInput(config), config.instance);
     if (check)
       return log.info(`the configuration is valid${config.configFile ? `: ${config.configFile}` : ''}`);
     if (pidFile !== undefined) holdPidFile(resolve(pidFile));

@@ -100,6 +100,7 @@ export class Ruleset {
       this.redirects && this.own ? this.redirectOutput() : [],
       this.tproxied.includes('udp') ? this.untracked() : [],
       this.input(),
+      this.quotes ? this.quoting() : [],
       this.forward(),
       this.outputStop(),
       tproxies && !this.isOpen ? this.postrouting() : [],
@@ -365,6 +366,20 @@ export class Ruleset {
     return baseChain('input', 'filter', 'input', 'filter', rules);
   }
 
+  /** Whether a client's ICMP errors may quote what ss-redir has answered in a remote's name. */
+  private get quotes(): boolean {
+    return this.hasLan && !this.isOpen && this.tproxied.length > 0;
+  }
+
+  /** A client that has closed its socket refuses a late answer with an ICMP error, which quotes it in clear. */
+  private quoting(): string[] {
+    return chain('quoting', [
+      rule('ct direction reply counter accept', 'errors about connections from outside, as of port forwards'),
+      ...this.decisions.askLan,
+      rule('counter name stopped drop', 'would quote a proxied answer to its remote'),
+    ]);
+  }
+
   /** For the LAN. What belongs to the proxy is not forwarded: flows older than the rules, lost marks, missing routing. */
   private forward(): string[] {
     // Where UDP goes to TPROXY, prerouting rejects QUIC.
@@ -384,6 +399,7 @@ export class Ruleset {
     if (this.hasLan && (stops.length > 0 || rejectQuic)) {
       rules.push(
         this.notLan,
+        ...(this.quotes ? quotingErrors : []),
         this.notOf(rejectQuic ? [...stops, 'udp'] : stops),
         rule('ct direction reply counter accept', 'answers to connections from outside, as of port forwards'),
         ...(this.redirects || this.settings.dnsHijack.length > 0
@@ -460,6 +476,11 @@ function passUdp(stops: readonly Protocol[]): string[] {
 }
 
 /** The end of a chain into which only these protocols come, and only what belongs to the proxy. */
+const quotingErrors = [
+  'icmp type { destination-unreachable, time-exceeded, parameter-problem } jump quoting',
+  'icmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem } jump quoting',
+];
+
 function stopRules(stops: readonly Protocol[]): string[] {
   const why = 'would have gone past the proxy';
   const rules: string[] = [];

@@ -1,5 +1,5 @@
 /**
- * Which addresses no remote can have: this host's own, at this moment, and those of nobody in particular (broadcast, multicast,
+ * Which addresses a datagram is not relayed to, lest it come back: this host's own, at this moment, and those of nobody in particular (broadcast, multicast,
  * unspecified). The kernel is asked for its own (isLocalAddress), and the answer holds for a second, for a flow may go on at any
  * rate.
  */
@@ -20,7 +20,7 @@ interface Answer {
 export class LocalAddresses {
   private table = new AddressTable<Answer>(capacity);
 
-  /** Whether no remote can have the sockaddr at `bytes[at]`. True when it cannot be told: who asks fears a loop. */
+  /** Whether the sockaddr at `bytes[at]` is one of these. True when it cannot be told: who asks fears a loop. */
   has(bytes: Buffer, at: number, nowMs: number): boolean {
     const place = this.table.findSockaddr(bytes, at);
     if (place >= 0) {

@@ -38,6 +38,12 @@ export class Recency<T extends Used> {
     this.count--;
   }
 
+  /** Hands over, from the oldest on, what was not used after `sinceMs`; `end` takes it out. */
+  expire(sinceMs: number, end: (item: T) => void): void {
+    for (let item = this.oldest; item !== undefined && item.lastUsedMs <= sinceMs; item = this.oldest)
+      end(item);
+  }
+
   private link(item: Used): void {
     item.older = this.newest;
     item.newer = undefined;

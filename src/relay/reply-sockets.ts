@@ -105,10 +105,7 @@ export class ReplySockets {
 
   /** Closes what nobody used for a while. */
   expire(nowMs: number): void {
-    for (let oldest = this.recency.oldest; oldest !== undefined; oldest = this.recency.oldest) {
-      if (nowMs - oldest.lastUsedMs < maxAgeMs) return;
-      this.close(oldest);
-    }
+    this.recency.expire(nowMs - maxAgeMs, (socket) => this.close(socket));
   }
 
   private close(socket: ReplySocket): void {

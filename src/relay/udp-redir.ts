@@ -384,10 +384,7 @@ export class UdpRedir implements Deadlined {
   }
 
   onDeadline(nowMs: number): void {
-    for (let oldest = this.recency.oldest; oldest !== undefined; oldest = this.recency.oldest) {
-      if (nowMs - oldest.lastUsedMs < this.context.timeoutMs) break;
-      this.close(oldest);
-    }
+    this.recency.expire(nowMs - this.context.timeoutMs, (session) => this.close(session));
     this.replies.expire(nowMs);
     this.sweepDueMs = nowMs + sweepMs;
     this.context.reactor.timers.set(this);

@@ -1,5 +1,6 @@
 // What tproxy.nft does to datagrams, with our own ss-redir and ss-server as the proxy.
 import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { whyNoNetns } from '../../src/demo/netns.js';
 import { rulesTable } from '../../src/nft/apply.js';
@@ -163,6 +164,37 @@ describe('UDP through the tproxy rules', { skip: whyNoNetns() }, () => {
       });
     });
   }
+
+  it('a client that no longer listens does not send an answer back in clear, inside of an ICMP error', async () => {
+    await gateway.apply({});
+    const { internet } = gateway.testbed;
+    await internet.run('nft', [
+      'add table inet icmp_witness; ' +
+        'add chain inet icmp_witness seen { type filter hook prerouting priority -300; policy accept; }; ' +
+        'add rule inet icmp_witness seen icmp type destination-unreachable counter; ' +
+        'add rule inet icmp_witness seen icmpv6 type destination-unreachable counter',
+    ]);
+    try {
+      for (const { any, target } of families) {
+        const far = await gateway.remote(target, 4000, 'silent');
+        const socket = await UdpSocket.open(gateway.client, { host: any });
+        await socket.send({ host: target, port: 4000 }, 'question');
+        const [host, port] = (await far.next()).from.split(' ') as [string, string];
+        await socket.close();
+        await far.send({ host, port: Number(port) }, 'SECRET answer');
+        let stopped = 0; // reading it sets it back
+        for (let i = 0; i < 50 && stopped === 0; i++) {
+          await delay(100);
+          stopped = await gateway.counter('stopped');
+        }
+        assert.equal(stopped, 1, 'no such error came');
+      }
+      const { stdout } = await internet.run('nft', ['list', 'table', 'inet', 'icmp_witness']);
+      assert.equal(String(stdout).match(/counter packets 0 /g)?.length, 2, String(stdout));
+    } finally {
+      await internet.run('nft', ['delete', 'table', 'inet', 'icmp_witness']);
+    }
+  });
 
   it('broadcast, multicast and link-local are untouched', async () => {
     await gateway.apply({ router: 'proxied' });
