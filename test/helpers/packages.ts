@@ -24,6 +24,11 @@ export const testTools: readonly Tool[] = [
   ['systemd-analyze', 'systemd'],
   ['systemd-nspawn', 'systemd-container'],
   ['dbus-daemon', 'dbus'],
+  ['mandoc', 'mandoc'],
+  ['man', 'man-db'],
+  ['groff', 'groff-base'],
+  ['zsh', 'zsh'],
+  ['fish', 'fish'],
 ];
 
 export const benchTools: readonly Tool[] = [...testTools, ['iperf3', 'iperf3']];
