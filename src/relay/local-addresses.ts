@@ -1,7 +1,7 @@
 /**
- * Which addresses a datagram is not relayed to, lest it come back: this host's own, at this moment, and those of nobody in particular (broadcast, multicast,
- * unspecified). The kernel is asked for its own (isLocalAddress), and the answer holds for a second, for a flow may go on at any
- * rate.
+ * Which addresses no datagram is relayed to, lest it come back, and none from: this host's own, at this moment, and those of
+ * nobody in particular (broadcast, multicast, unspecified). The kernel is asked for its own (isLocalAddress), and the answer
+ * holds for a second, for a flow may go on at any rate.
  */
 import { SyscallError } from '../errors.js';
 import type { Endpoint } from '../linux/sockaddr.js';
@@ -19,8 +19,14 @@ interface Answer {
 
 export class LocalAddresses {
   private table = new AddressTable<Answer>(capacity);
+  private readonly whenUnknown: boolean;
 
-  /** Whether the sockaddr at `bytes[at]` is one of these. True when it cannot be told: who asks fears a loop. */
+  /** @param whenUnknown what is said when the kernel cannot be asked: that takes a descriptor. */
+  constructor(whenUnknown: boolean) {
+    this.whenUnknown = whenUnknown;
+  }
+
+  /** Whether the sockaddr at `bytes[at]` is one of these. */
   has(bytes: Buffer, at: number, nowMs: number): boolean {
     const place = this.table.findSockaddr(bytes, at);
     if (place >= 0) {
@@ -30,19 +36,19 @@ export class LocalAddresses {
     }
     if (this.table.full) this.table = new AddressTable(capacity);
     this.table.findSockaddr(bytes, at);
-    const isLocal = ask(bytes, at);
+    const isLocal = this.ask(endpointAt(bytes, at));
     this.table.insert({ isLocal, untilMs: nowMs + holdMs });
     return isLocal;
   }
-}
 
-function ask(bytes: Buffer, at: number): boolean {
-  try {
-    const endpoint = endpointAt(bytes, at);
-    return isOfNobody(endpoint) || isLocalAddress(endpoint);
-  } catch (error) {
-    if (error instanceof SyscallError) return true; // without a descriptor
-    throw error;
+  /** At this moment. Not for every datagram. */
+  ask(endpoint: Endpoint): boolean {
+    try {
+      return isOfNobody(endpoint) || isLocalAddress(endpoint);
+    } catch (error) {
+      if (error instanceof SyscallError) return this.whenUnknown;
+      throw error;
+    }
   }
 }
 

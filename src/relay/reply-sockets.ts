@@ -2,13 +2,18 @@
  * Sockets that answer in the name of a remote address: bound to it, and kept, because to open one for each datagram took
  * four times as long as to send it. Where a local service owns the port, or may want it, and when there are too many remotes at
  * once, the raw socket answers instead.
+ *
+ * No remote has an address of this host. What a client sends to one is not proxied (fib daddr type local), so nobody was asked
+ * there. A third party behind such an address could not be answered. And a server that speaks in the router's name could
+ * pass for its name service, or, by a bound socket, take the datagrams of its services.
  */
 import { SyscallError } from '../errors.js';
 import { openReplySocket } from '../linux/datagram.js';
 import { EADDRINUSE } from '../linux/errno.js';
 import { close } from '../linux/libc.js';
-import { AF_INET } from '../linux/sockaddr.js';
+import { AF_INET, type Endpoint } from '../linux/sockaddr.js';
 import { AddressTable } from './address-table.js';
+import { LocalAddresses } from './local-addresses.js';
 import { Recency, type Used } from './recency.js';
 import { endpointAt, sockaddrPort } from './udp-address.js';
 import type { UdpContext } from './udp-context.js';
@@ -27,16 +32,23 @@ const servicePorts: ReadonlySet<number> = new Set([
 const maxAgeMs = 60_000;
 /** A socket that was in use so recently is not closed for another remote. */
 const busyMs = 1000;
+/** How soon a bound socket is closed when its address has become this host's (DHCP, a new uplink). */
+const checkMs = 2000;
 
 export class ReplySocket implements Used {
   lastUsedMs = 0;
   newer: Used | undefined = undefined;
   older: Used | undefined = undefined;
   place = -1;
+  /** When its address was last known not to be this host's. */
+  checkedMs = 0;
+  readonly source: Endpoint | undefined;
   /** -1: by the raw socket. */
   readonly fd: number;
 
-  constructor(fd: number) {
+  /** @param source undefined for one that speaks for many. */
+  constructor(source: Endpoint | undefined, fd: number) {
+    this.source = source;
     this.fd = fd;
   }
 }
@@ -46,8 +58,9 @@ export class ReplySockets {
   private readonly table: AddressTable<ReplySocket>;
   private readonly recency = new Recency<ReplySocket>();
   /** For a remote that finds no place. */
-  private readonly raw = new ReplySocket(-1);
-
+  private readonly raw = new ReplySocket(undefined, -1);
+  /** Without a descriptor to ask with there is none to bind either: the raw socket answers, which takes nobody's datagrams. */
+  private readonly locals = new LocalAddresses(false);
   private readonly mayUseRaw: boolean;
 
   /** @param mayUseRaw without CAP_NET_RAW there is no other way than to bind. */
@@ -61,7 +74,7 @@ export class ReplySockets {
   find(bytes: Buffer, at: number): ReplySocket | undefined {
     const { nowMs } = this.context.reactor;
     if (this.mayUseRaw && servicePorts.has(sockaddrPort(bytes, at))) {
-      return isNoRemote(bytes, at) ? undefined : this.raw;
+      return this.isNoRemote(bytes, at, nowMs) ? undefined : this.raw;
     }
     const place = this.table.findSockaddr(bytes, at);
     if (place < 0) return this.open(bytes, at, nowMs);
@@ -71,23 +84,24 @@ export class ReplySockets {
   }
 
   private open(bytes: Buffer, at: number, nowMs: number): ReplySocket | undefined {
-    if (sockaddrPort(bytes, at) === 0 || isNoRemote(bytes, at)) return undefined;
+    if (sockaddrPort(bytes, at) === 0 || this.isNoRemote(bytes, at, nowMs)) return undefined;
     if (this.table.full) {
       const oldest = this.recency.oldest!;
       if (this.mayUseRaw && nowMs - oldest.lastUsedMs < busyMs) return this.raw;
       this.close(oldest);
       this.table.findSockaddr(bytes, at);
     }
-    const socket = new ReplySocket(this.bind(bytes, at));
+    const source = endpointAt(bytes, at);
+    const socket = new ReplySocket(source, this.bind(source));
+    socket.checkedMs = nowMs;
     socket.place = this.table.insert(socket);
     this.recency.add(socket, nowMs);
     return socket;
   }
 
   /** -1 where it cannot be bound: that must never end anything, and the raw socket needs no port. */
-  private bind(bytes: Buffer, at: number): number {
+  private bind(source: Endpoint): number {
     const { log, socketOptions } = this.context;
-    const source = endpointAt(bytes, at);
     try {
       return openReplySocket(source, socketOptions.mark);
     } catch (error) {
@@ -103,9 +117,19 @@ export class ReplySockets {
     }
   }
 
-  /** Closes what nobody used for a while. */
+  /** Closes what nobody used for a while, and what speaks for an address that is this host's by now. */
   expire(nowMs: number): void {
     this.recency.expire(nowMs - maxAgeMs, (socket) => this.close(socket));
+    for (let socket = this.recency.oldest; socket !== undefined;) {
+      const next = socket.newer as ReplySocket | undefined;
+      if (nowMs - socket.checkedMs >= checkMs) this.check(socket, nowMs);
+      socket = next;
+    }
+  }
+
+  private check(socket: ReplySocket, nowMs: number): void {
+    socket.checkedMs = nowMs;
+    if (this.locals.ask(socket.source!)) this.close(socket);
   }
 
   private close(socket: ReplySocket): void {
@@ -113,12 +137,19 @@ export class ReplySockets {
     this.recency.remove(socket);
     if (socket.fd >= 0) close(socket.fd);
   }
+
+  private isNoRemote(bytes: Buffer, at: number, nowMs: number): boolean {
+    return isOfNobody(bytes, at) || this.locals.has(bytes, at, nowMs);
+  }
 }
 
-/** Loopback, unspecified, multicast and broadcast addresses (RFC 1122, 5771, 919, 4291), which nobody can have sent from. */
-function isNoRemote(bytes: Buffer, at: number): boolean {
+/**
+ * Loopback, unspecified, multicast and broadcast addresses (RFC 1122, 5771, 919, 4291), and IPv6's of one link alone, which
+ * nobody can have sent from.
+ */
+function isOfNobody(bytes: Buffer, at: number): boolean {
   if (bytes[at] === AF_INET) return bytes[at + 4] === 0 || bytes[at + 4] === 127 || bytes[at + 4]! >= 224;
-  if (bytes[at + 8] === 0xff) return true;
+  if (bytes[at + 8] === 0xff || (bytes[at + 8] === 0xfe && (bytes[at + 9]! & 0xc0) === 0x80)) return true;
   for (let i = 8; i < 23; i++) if (bytes[at + i] !== 0) return false;
   return bytes[at + 23]! <= 1;
 }

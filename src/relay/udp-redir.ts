@@ -55,7 +55,8 @@ export class UdpRedir implements Deadlined {
   private readonly recency = new Recency<UdpSession>();
   private readonly replies: ReplySockets;
   private readonly raw: RawReply;
-  private readonly locals = new LocalAddresses();
+  /** Who asks fears a loop. */
+  private readonly locals = new LocalAddresses(true);
   private readonly voices = new Map<string, Voice>();
   /** Datagrams of clients, received where their packets' beginnings fit before them. */
   private readonly plain: ReceiveBatch;
@@ -295,7 +296,7 @@ export class UdpRedir implements Deadlined {
       const payload = from + socksSize(block.bytes, from);
       const reply = this.replies.find(this.remote.bytes, 0);
       if (reply === undefined) {
-        counters.count('misaddressed');
+        this.refuseName(session);
         continue;
       }
       if (reply.fd < 0) {
@@ -315,6 +316,17 @@ export class UdpRedir implements Deadlined {
     if (session.healthy) return;
     session.healthy = true;
     this.upstreams.succeeded(session.server);
+  }
+
+  private refuseName(session: UdpSession): void {
+    const { counters, log } = this.context;
+    counters.count('misaddressed');
+    if (!log.isDue('udp-name')) return;
+    const name = endpointAt(this.remote.bytes, 0);
+    log.limited(
+      'udp-name',
+      `udp: server ${session.server} answers as ${name}, which is this host's or nobody's address: dropped`,
+    );
   }
 
   private sendReplies(session: UdpSession, fd: number): void {

