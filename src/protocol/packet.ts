@@ -23,8 +23,10 @@ export type PacketVerdict =
   | 'repeated'
   /** Authentic, but not what a peer may send: type, padding, or address. */
   | 'malformed'
-  /** 2022: for another session than ours (client), or there is no room for one more session (server). */
-  | 'unknown-session';
+  /** 2022, client: for another session than ours. */
+  | 'unknown-session'
+  /** 2022, server: its user, or its client's network where there are no users, has begun so many sessions that the rest is for others. */
+  | 'no-room';
 
 export interface PacketSealer {
   /** Most bytes that `seal` writes before the address. */

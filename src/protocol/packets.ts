@@ -47,13 +47,21 @@ export interface ServerPacketsOptions {
   readonly salts: SaltFilter;
   /** 2022: how many sessions are remembered. At the cap new ones are refused: an old one's replay might pass otherwise. */
   readonly maxSessions: number;
+  /**
+   * 2022 without users: whose share of these sessions the packet that is being opened would take, a number below `clientShares`.
+   * Asked when a session begins. Default: all have one share.
+   */
+  readonly clientShare?: () => number;
 }
+
+/** Chosen so that two clients seldom share one. */
+export const clientShares = 4096;
 
 export function createServerPackets<State>(
   backend: AeadBackend,
   method: Method,
   credentials: Credentials,
-  { salts, maxSessions }: ServerPacketsOptions,
+  { salts, maxSessions, clientShare = () => 0 }: ServerPacketsOptions,
   sources: PacketSources = systemSources,
 ): ServerPackets<State> {
   const { key, users } = credentials;
@@ -61,12 +69,17 @@ export function createServerPackets<State>(
   if (method.edition === 'aead') return new AeadServerPackets(backend, method, key, sources, salts);
   if (isChacha(method)) {
     const envelope = new ChachaEnvelope(backend, key, sources);
-    return new ServerPackets2022(envelope, [envelope], sources, maxSessions);
+    const clients = { count: clientShares, current: clientShare };
+    return new ServerPackets2022(envelope, [envelope], sources, maxSessions, clients);
   }
   const keys = users.length > 0 ? users.map((user) => user.key) : [key];
   const sealings = keys.map((each) => new AesSealing(backend, method, each));
   const opening = new AesOpening(backend, method, key, users);
-  return new ServerPackets2022(opening, sealings, sources, maxSessions);
+  const owners =
+    users.length > 0
+      ? { count: users.length, current: () => opening.user }
+      : { count: clientShares, current: clientShare };
+  return new ServerPackets2022(opening, sealings, sources, maxSessions, owners);
 }
 
 function isChacha(method: Method): boolean {

@@ -11,6 +11,7 @@ import { minAddressSize } from './address.js';
 import type { PacketSources } from './packet-sources.js';
 import { PacketWindow } from './packet-window.js';
 import type { PacketSealer, PacketVerdict, ServerPackets, ServerPacketSession } from './packet.js';
+import { SessionShares } from './session-shares.js';
 import { SessionTable, type TableEntry } from './session-table.js';
 import type { OpeningEnvelope, SealingEnvelope } from './udp-2022-envelope.js';
 import { PacketSealer2022 } from './udp-2022-sealer.js';
@@ -25,19 +26,35 @@ class ServerSession<State> implements ServerPacketSession<State>, TableEntry {
   lastSeenMs = 0;
   readonly window = new PacketWindow();
   readonly user: number;
+  /** Whose share of the memory it takes. */
+  readonly owner: number;
   readonly idHigh: number;
   readonly idLow: number;
   /** Opens the client's packets. */
   readonly cipher: PacketCipher;
   readonly sealer: PacketSealer;
 
-  constructor(user: number, clientSessionId: Buffer, cipher: PacketCipher, sealer: PacketSealer) {
+  constructor(
+    user: number,
+    owner: number,
+    clientSessionId: Buffer,
+    cipher: PacketCipher,
+    sealer: PacketSealer,
+  ) {
     this.user = user;
+    this.owner = owner;
     this.idHigh = clientSessionId.readInt32BE(0);
     this.idLow = clientSessionId.readInt32BE(4);
     this.cipher = cipher;
     this.sealer = sealer;
   }
+}
+
+/** Of sessions: the users, or the clients' networks. */
+export interface SessionOwners {
+  readonly count: number;
+  /** Whose packet is being opened, a number below `count`. */
+  readonly current: () => number;
 }
 
 export class ServerPackets2022<State> implements ServerPackets<State> {
@@ -48,7 +65,8 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
   private readonly opening: OpeningEnvelope;
   private readonly sealings: readonly SealingEnvelope[];
   private readonly sources: PacketSources;
-  private readonly maxSessions: number;
+  private readonly owners: SessionOwners;
+  private readonly shares: SessionShares;
   private readonly reader: BodyReader;
   private readonly minSize: number;
   private readonly sessions: SessionTable<ServerSession<State>>;
@@ -63,11 +81,13 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
     sealings: readonly SealingEnvelope[],
     sources: PacketSources,
     maxSessions: number,
+    owners: SessionOwners,
   ) {
     this.opening = opening;
     this.sealings = sealings;
     this.sources = sources;
-    this.maxSessions = maxSessions;
+    this.owners = owners;
+    this.shares = new SessionShares(maxSessions, owners.count);
     this.reader = new BodyReader(sources);
     this.minSize = opening.size + requestHeadSize + minAddressSize + tagSize;
     this.sessions = new SessionTable(this.random());
@@ -101,7 +121,7 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
     if (verdict !== 'accepted') return verdict;
 
     const session = known ?? this.begin(bytes, header, cipher, nowMs);
-    if (session === undefined) return 'unknown-session';
+    if (session === undefined) return 'no-room';
     session.window.add(packetHigh, packetLow);
     session.lastSeenMs = nowMs;
     this.session = session;
@@ -111,9 +131,11 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
   }
 
   expire(nowMs: number): void {
-    this.sessions.removeWhere(
-      (session) => session.state === undefined && nowMs - session.lastSeenMs >= rememberMs,
-    );
+    this.sessions.removeWhere((session) => {
+      if (session.state !== undefined || nowMs - session.lastSeenMs < rememberMs) return false;
+      this.shares.remove(session.owner);
+      return true;
+    });
   }
 
   /** Undefined when there is no room: a session that was heard of lately is not given up for a new one. */
@@ -123,11 +145,12 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
     cipher: PacketCipher,
     nowMs: number,
   ): ServerSession<State> | undefined {
-    if (this.sessions.size >= this.maxSessions && nowMs >= this.nextSweepMs) {
+    const owner = this.owners.current();
+    if (!this.shares.hasRoom(owner) && nowMs >= this.nextSweepMs) {
       this.nextSweepMs = nowMs + sweepMs;
       this.expire(nowMs);
     }
-    if (this.sessions.size >= this.maxSessions) return undefined;
+    if (!this.shares.hasRoom(owner)) return undefined;
 
     const clientSessionId = Buffer.from(bytes.subarray(header, header + sessionIdSize));
     // Were it the same, both directions would have one key and the same nonces.
@@ -136,7 +159,8 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
     const { user } = this.opening;
     const sealing = this.sealings[Math.max(user, 0)]!;
     const sealer = new PacketSealer2022(sealing, this.sources, sessionId, clientSessionId);
-    const session = new ServerSession<State>(user, clientSessionId, cipher, sealer);
+    const session = new ServerSession<State>(user, owner, clientSessionId, cipher, sealer);
+    this.shares.add(owner);
     this.sessions.add(session);
     return session;
   }

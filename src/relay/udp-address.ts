@@ -68,6 +68,16 @@ function writeIpv4(from: Buffer, host: number, port: number, to: Buffer, toAt: n
   return inSize;
 }
 
+/** A hash of the network that the sockaddr at `bytes[at]` is of: IPv4's address, or what one line has of IPv6, its first 64 bits. */
+export function networkHash(bytes: Buffer, at: number, seed: number): number {
+  const isIpv4 = bytes[at] === AF_INET || isMapped(bytes, at + 8);
+  const from = bytes[at] === AF_INET ? at + 4 : isIpv4 ? at + 20 : at + 8;
+  let hash = Math.imul(bytes.readInt32LE(from) ^ seed, 0x9e3779b1);
+  if (!isIpv4) hash = Math.imul(hash ^ (hash >>> 15) ^ bytes.readInt32LE(from + 4), 0x85ebca6b);
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35);
+  return (hash ^ (hash >>> 16)) >>> 0;
+}
+
 /** The sockaddr at `bytes[at]` as an object: not for every datagram. */
 export function endpointAt(bytes: Buffer, at: number): Endpoint {
   const port = sockaddrPort(bytes, at);

@@ -9,6 +9,8 @@ export const dropKinds = [
   'repeated',
   'malformed',
   'unknown-session',
+  /** 2022: its user, or its client's network, has begun so many sessions that the rest is for others. */
+  'no-room',
   /** Authentic, but its address is of no use here: a name where an IP address must be, or the other family. */
   'misaddressed',
   /** Came to the TPROXY port itself, or by REDIRECT: nobody knows where it was going. */

@@ -8,6 +8,7 @@ const reasons: Readonly<Record<Exclude<PacketVerdict, 'accepted' | 'stale'>, str
   repeated: 'it was here before: a replay, or doubled on the way',
   malformed: 'authentic, but not what a peer may send',
   'unknown-session': 'of a session that is not known here',
+  'no-room': 'too many new sessions of its user, or of its network where there are no users, within 65 s',
 };
 
 /** @param sender makes its name for the line; not asked when there is none. */

@@ -78,8 +78,12 @@ export function startUdpServer(
   const { backend, method, credentials } = parts;
   const salts = new SaltFilter(plan.salts!);
   const maxSessions = plan.maxSessions + remembered;
-  const packets = createServerPackets<UdpServerSession>(backend, method, credentials, { salts, maxSessions });
-  const server = new UdpServer(createContext(plan, parts), { packets, names, userCounters });
+  const packets = createServerPackets<UdpServerSession>(backend, method, credentials, {
+    salts,
+    maxSessions,
+    clientShare: () => server.clientShare(),
+  });
+  const server: UdpServer = new UdpServer(createContext(plan, parts), { packets, names, userCounters });
   for (const { fd, ipv6 } of plan.listeners) server.listen(fd, ipv6);
 }
 

@@ -7,6 +7,7 @@
  * 2017: a session is a client address. 2022: it is what the packets say, and moves with its client. Either way it has one
  * socket a family, so that all targets see it at one address and port.
  */
+import { randomInt } from 'node:crypto';
 import type { EventHandler } from '../engine/reactor.js';
 import type { Deadlined } from '../engine/timers.js';
 import { ProtocolError, SyscallError } from '../errors.js';
@@ -17,11 +18,19 @@ import { AF_INET6, SockaddrBlock } from '../linux/sockaddr.js';
 import { IP_PKTINFO, IPV6_PKTINFO, SOL_IP, SOL_IPV6 } from '../linux/sockopt.js';
 import { readAddress } from '../protocol/address.js';
 import type { ServerPackets } from '../protocol/packet.js';
+import { clientShares } from '../protocol/packets.js';
 import { AddressTable } from './address-table.js';
 import { DatagramQueue } from './datagram-queue.js';
 import type { Names } from './names.js';
 import { Recency } from './recency.js';
-import { endpointAt, sockaddrPort, socksSize, writeSockaddr, writeSocksBefore } from './udp-address.js';
+import {
+  endpointAt,
+  networkHash,
+  sockaddrPort,
+  socksSize,
+  writeSockaddr,
+  writeSocksBefore,
+} from './udp-address.js';
 import { batchSize, noteSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
 import type { UserCounters } from './user-counters.js';
 import { drop } from './udp-drops.js';
@@ -58,6 +67,9 @@ export class UdpServer implements Deadlined {
   private readonly source4 = new SendControl('ipv4');
   private readonly source6 = new SendControl('ipv6');
   private sweepDueMs = 0;
+  /** Of the packet that is being opened. */
+  private slot = 0;
+  private readonly seed = randomInt(2 ** 32);
 
   constructor(context: UdpContext, { packets, names, userCounters }: UdpServerParts) {
     this.context = context;
@@ -103,6 +115,7 @@ export class UdpServer implements Deadlined {
     const { block } = datagrams;
     const start = datagrams.slotAt(slot) + packetOffset;
     const size = this.packets.lengthOf(slot);
+    this.slot = slot;
     const verdict = this.codec.open(block, start, start + size, reactor.nowMs);
     if (verdict !== 'accepted') {
       const name = this.packets.nameAt(slot);
@@ -122,6 +135,11 @@ export class UdpServer implements Deadlined {
     if (nameSize === 0) return;
     const outlet = this.outletOf(session, slot);
     if (outlet !== undefined) this.queue.put(outlet, slot, payload, to, nameSize);
+  }
+
+  /** Whose share of the codec's sessions the packet would take that is being opened. */
+  clientShare(): number {
+    return networkHash(this.packets.names.bytes, this.packets.nameAt(this.slot), this.seed) % clientShares;
   }
 
   /** 2022: the codec knows. 2017: by the address that the packet is from. */

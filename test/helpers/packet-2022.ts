@@ -35,16 +35,22 @@ export function settableClock(): SettableClock {
 export function serverOf<State>(
   method: Method,
   credentials: Credentials,
-  { sources = settableClock(), maxSessions = 100, backend = openssl }: ServerOptions = {},
+  {
+    sources = settableClock(),
+    maxSessions = 100,
+    backend = openssl,
+    clientShare = () => 0,
+  }: ServerOptions = {},
 ): ServerPackets<State> {
   const salts = new SaltFilter(createSaltMemory(randomBytes(8), 1000));
-  return createServerPackets(backend, method, credentials, { salts, maxSessions }, sources);
+  return createServerPackets(backend, method, credentials, { salts, maxSessions, clientShare }, sources);
 }
 
 export interface ServerOptions {
   sources?: PacketSources;
   maxSessions?: number;
   backend?: AeadBackend;
+  clientShare?: () => number;
 }
 
 export function clientOf(

@@ -68,8 +68,9 @@ export class UdpRig extends Rig {
     const packets = createServerPackets<UdpServerSession>(backend, method, credentials, {
       salts,
       maxSessions,
+      clientShare: () => server.clientShare(),
     });
-    const server = new UdpServer(this.udp, { packets, names, userCounters });
+    const server: UdpServer = new UdpServer(this.udp, { packets, names, userCounters });
     const fd = listenUdp(Endpoint.parse(host, 0)!, { packetInfo: host === '::' || host === '0.0.0.0' });
     server.listen(fd, host.includes(':'));
     return localEndpoint(fd)!;
@@ -103,10 +104,11 @@ export class UdpRig extends Rig {
     return new PacketServer(this);
   }
 
-  /** A client that speaks the protocol, to the server at `server`. */
-  client(server: Endpoint, credentials: Credentials = this.context.credentials): PacketClient {
+  /** A client that speaks the protocol, to the server at `server`, from an address of its own if it is given one. */
+  client(server: Endpoint, credentials: Credentials = this.context.credentials, host?: string): PacketClient {
     const { backend, method } = this.context;
-    return new PacketClient(this, server, createClientPackets(backend, method, credentials)());
+    const bind4 = host === undefined ? undefined : Endpoint.parse(host, 0);
+    return new PacketClient(this, server, createClientPackets(backend, method, credentials)(), bind4);
   }
 }
 
@@ -236,18 +238,20 @@ export class PacketClient implements EventHandler {
   readonly session: ClientPacketSession;
   private readonly rig: Rig;
   private readonly server: Endpoint;
+  private readonly bind4: Endpoint | undefined;
   private fd: number;
   private readonly batch = new ReceiveBatch(memory, slotSize, 0, 0, { names: false, control: false });
 
-  constructor(rig: Rig, server: Endpoint, session: ClientPacketSession) {
+  constructor(rig: Rig, server: Endpoint, session: ClientPacketSession, bind4?: Endpoint) {
     this.rig = rig;
+    this.bind4 = bind4;
     this.server = server;
     this.session = session;
     this.fd = this.open();
   }
 
   private open(): number {
-    const fd = connectUdp(this.server, { mark: 0, tos: 0 });
+    const fd = connectUdp(this.server, { mark: 0, tos: 0, bind4: this.bind4 });
     this.rig.reactor.add(fd, this, EPOLLIN);
     return fd;
   }

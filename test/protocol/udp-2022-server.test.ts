@@ -162,7 +162,7 @@ for (const method of methods2022) {
     const server = sized(serverOf<string>(method, onlyKey(key), { maxSessions: 3 }));
     for (const sessionId of [1n, 2n, 3n])
       assert.equal(openPacket(server, request(0, { sessionId }), 1000), somePlaintext);
-    assert.equal(openPacket(server, request(0, { sessionId: 4n }), 10_000), 'unknown-session');
+    assert.equal(openPacket(server, request(0, { sessionId: 4n }), 10_000), 'no-room');
     const forged = request(0, { sessionId: 4n });
     forged[50]! ^= 1;
     assert.equal(openPacket(server, forged, 10_000), 'forged', 'only who has the key is told from others');
@@ -173,13 +173,33 @@ for (const method of methods2022) {
     );
     server.session!.state = 'busy';
     openPacket(server, request(1, { sessionId: 2n }), 20_000);
-    assert.equal(openPacket(server, request(0, { sessionId: 4n }), 65_999), 'unknown-session');
+    assert.equal(openPacket(server, request(0, { sessionId: 4n }), 65_999), 'no-room');
     assert.equal(openPacket(server, request(0, { sessionId: 4n }), 67_000), somePlaintext, '3 went');
-    assert.equal(openPacket(server, request(0, { sessionId: 3n }), 70_000), 'unknown-session');
+    assert.equal(openPacket(server, request(0, { sessionId: 3n }), 70_000), 'no-room');
     openPacket(server, request(1, { sessionId: 4n }), 80_000);
     assert.equal(openPacket(server, request(0, { sessionId: 3n }), 85_000), somePlaintext, '2 went');
     assert.equal(openPacket(server, request(1, { sessionId: 1n }), 85_000), 'repeated', '1 is busy');
     assert.equal(server.size, 3);
+  });
+
+  test(`${method.name}: a client that begins sessions without end leaves a fifth to others, who always get in`, () => {
+    let client = 0;
+    const clientShare = (): number => client;
+    const server = sized(serverOf(method, onlyKey(key), { maxSessions: 100, clientShare }));
+    const begins = (id: number): boolean =>
+      openPacket(server, request(0, { sessionId: BigInt(id) }), 1000) === somePlaintext;
+    const count = (from: number): number =>
+      Array.from({ length: 200 }, (_, i) => begins(from + i)).filter(Boolean).length;
+    assert.equal(count(1000), 80);
+    client = 1;
+    assert.equal(count(2000), 16, 'four fifths of what is left');
+    client = 2;
+    assert.equal(count(3000), 4);
+    assert.equal(server.size, 100);
+    server.expire(66_000);
+    assert.equal(server.size, 0);
+    client = 0;
+    assert.equal(count(4000), 80, 'what has gone is given back to whom it was of');
   });
 
   test(`${method.name}: 100,000 packets of random bytes are all refused, and begin no session`, () => {
@@ -245,6 +265,17 @@ for (const method of methods2022.filter(({ hasIdentityHeaders }) => hasIdentityH
     assert.equal(openPacket(server, ofAlice(7)), somePlaintext, "bob's window is not alice's");
     assert.equal(server.session!.state, 'of alice');
     assert.equal(openPacket(server, ofAlice(7)), 'repeated');
+  });
+
+  test(`${method.name}: a user that begins sessions without end is refused, and another always gets in`, () => {
+    const server = serverOf<string>(method, credentials, { maxSessions: 100, clientShare: () => 0 });
+    const begins = (from: typeof ofAlice, id: number): string =>
+      openPacket(server, from(0, { sessionId: BigInt(id) }), 1000);
+    const most = 12 + 61; // session-shares.ts
+    for (let id = 1; id <= most; id++) assert.equal(begins(ofAlice, id), somePlaintext);
+    for (let id = most + 1; id <= 200; id++) assert.equal(begins(ofAlice, id), 'no-room');
+    for (let id = 1; id <= 24; id++) assert.equal(begins(ofBob, id), somePlaintext);
+    assert.equal(openPacket(server, ofAlice(1, { sessionId: 1n }), 1000), somePlaintext, 'known ones go on');
   });
 
   test(`${method.name}: each user's answers open for that user only`, () => {

@@ -4,6 +4,7 @@ import { AF_INET6, Endpoint, SockaddrBlock } from '../../src/linux/sockaddr.js';
 import { readAddress, writeAddress } from '../../src/protocol/address.js';
 import {
   copySockaddr,
+  networkHash,
   sockaddrPort,
   socksSize,
   writeSockaddr,
@@ -66,4 +67,16 @@ test('a copy of a sockaddr keeps the scope, and a mapped one becomes IPv4', () =
   }
   assert.equal(copySockaddr(sockaddr('8.8.8.8', 7, AF_INET6), 0, to, 0), 16);
   assert.deepEqual(to.subarray(0, 16), sockaddr('8.8.8.8', 7));
+});
+
+test('of one network are an IPv4 address, mapped or not, and the first half of an IPv6 address, at any port', () => {
+  const hash = (host: string, port: number, family?: number): number =>
+    networkHash(sockaddr(host, port, family), 0, 12345);
+  assert.equal(hash('8.8.8.8', 1), hash('8.8.8.8', 2));
+  assert.equal(hash('8.8.8.8', 1), hash('8.8.8.8', 2, AF_INET6));
+  assert.equal(hash('2001:db8:1:2::1', 1), hash('2001:db8:1:2:3:4:5:6', 2));
+  const others = ['8.8.8.8', '8.8.8.9', '9.8.8.8', '2001:db8:1:2::1', '2001:db8:1:3::1', '2001:db9:1:2::1'];
+  assert.equal(new Set(others.map((host) => hash(host, 1))).size, others.length);
+  const many = Array.from({ length: 4096 }, (_, i) => hash(`10.0.${i >> 8}.${i & 255}`, 1) % 4096);
+  assert.ok(new Set(many).size > 2400, 'crowded'); // 2,589 by chance
 });

@@ -262,6 +262,24 @@ test('2022: users are told apart, and counted', () => {
   );
 });
 
+test('2022: clients of one address that begin sessions without end are refused and told of, one of another is served', () => {
+  const rig = new UdpRig({ method: edition2022, remembered: 20 });
+  const server = rig.startServer('0.0.0.0');
+  const far = rig.peer();
+  const flood = Array.from({ length: 30 }, () => rig.client(Endpoint.parse('127.0.0.1', server.port)!));
+  const other = rig.client(Endpoint.parse('127.0.0.1', server.port)!, undefined, '127.0.0.77');
+  rig.run(
+    (function* (): Scenario {
+      for (const client of flood) client.say(far.endpoint, 'x');
+      yield () => far.got.length === 16 && rig.udp.counters.of('no-room') === 14;
+      other.say(far.endpoint, 'other');
+      yield () => far.got.length === 17;
+      assert.equal(far.got[16]!.text, 'other');
+      assert.ok(rig.lines.some((line) => /127\.0\.0\.1:\d+: too many new sessions/.test(line)));
+    })(),
+  );
+});
+
 test('an answer leaves from the address that the client has sent to', () => {
   for (const [host, to] of [
     ['0.0.0.0', '127.0.0.9'],
