@@ -69,9 +69,11 @@ test('a copy of a sockaddr keeps the scope, and a mapped one becomes IPv4', () =
   assert.deepEqual(to.subarray(0, 16), sockaddr('8.8.8.8', 7));
 });
 
+function hash(host: string, port: number, family?: number): number {
+  return networkHash(sockaddr(host, port, family), 0, 12345);
+}
+
 test('of one network are an IPv4 address, mapped or not, and the first half of an IPv6 address, at any port', () => {
-  const hash = (host: string, port: number, family?: number): number =>
-    networkHash(sockaddr(host, port, family), 0, 12345);
   assert.equal(hash('8.8.8.8', 1), hash('8.8.8.8', 2));
   assert.equal(hash('8.8.8.8', 1), hash('8.8.8.8', 2, AF_INET6));
   assert.equal(hash('2001:db8:1:2::1', 1), hash('2001:db8:1:2:3:4:5:6', 2));
