@@ -20,6 +20,8 @@ const SO_SNDBUFFORCE = 32;
 const SO_RCVBUFFORCE = 33;
 const SO_MARK = 36;
 const SO_DOMAIN = 39;
+const SO_MEMINFO = 55;
+const SK_MEMINFO_DROPS = 8; // include/uapi/linux/sock_diag.h
 
 export const SOL_IP = 0; // include/linux/socket.h
 const IP_TOS = 1; // include/uapi/linux/in.h
@@ -54,6 +56,7 @@ export const SOL_UDP = 17; // include/linux/socket.h
 export const UDP_SEGMENT = 103; // include/uapi/linux/udp.h
 
 const value = Block.allocate(16);
+const memoryInfo = Block.allocate(64);
 
 function setInteger(fd: number, level: number, option: number, name: string, number: number): void {
   value.bytes.writeInt32LE(number, 0);
@@ -67,6 +70,15 @@ function getInteger(fd: number, level: number, option: number, name: string): nu
     throw syscallError(`getsockopt(${name})`, errno());
   }
   return value.bytes.readInt32LE(0);
+}
+
+/** Datagrams that found the socket's buffer full, since it was made, modulo 2^32. 0 before Linux 4.12, which does not tell. */
+export function lostDatagrams(fd: number): number {
+  const { bytes, address, size } = memoryInfo;
+  bytes.fill(0);
+  value.bytes.writeUInt32LE(size, 0);
+  getsockopt(fd, SOL_SOCKET, SO_MEMINFO, address, value.at(0, 4));
+  return bytes.readUInt32LE(4 * SK_MEMINFO_DROPS);
 }
 
 /** SOCK_STREAM or SOCK_DGRAM. */

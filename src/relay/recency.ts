@@ -20,6 +20,11 @@ export class Recency<T extends Used> {
     return this.last as T | undefined;
   }
 
+  /** From here on by `older`. */
+  get latest(): T | undefined {
+    return this.newest as T | undefined;
+  }
+
   add(item: T, nowMs: number): void {
     item.lastUsedMs = nowMs;
     this.link(item);

@@ -21,6 +21,8 @@ export const dropKinds = [
   'too-large',
   /** No descriptor for its session. */
   'no-socket',
+  /** Lost in this host's own socket buffer, which was full. */
+  'socket-full',
   /** The kernel did not take it. */
   'unsent',
   /** Waited for a name with too many others. */

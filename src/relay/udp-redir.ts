@@ -15,7 +15,7 @@ import { EAGAIN, EMFILE, EMSGSIZE, ENFILE, errnoName } from '../linux/errno.js';
 import type { ReceiveBatch } from '../linux/messages.js';
 import { Block } from '../linux/memory.js';
 import type { Endpoint } from '../linux/sockaddr.js';
-import { IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, SOL_IP, SOL_IPV6 } from '../linux/sockopt.js';
+import { IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, lostDatagrams, SOL_IP, SOL_IPV6 } from '../linux/sockopt.js';
 import type { ClientPacketSession } from '../protocol/packet.js';
 import { AddressTable } from './address-table.js';
 import { DatagramQueue } from './datagram-queue.js';
@@ -27,6 +27,7 @@ import type { Upstreams } from './upstream.js';
 import { endpointAt, sockaddrPort, socksSize, writeSockaddr, writeSocksBefore } from './udp-address.js';
 import { batchSize, noteSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
 import { drop } from './udp-drops.js';
+import { countLosses, forLatelyUsed, type Receiver } from './udp-losses.js';
 import { UdpSession, type Voice } from './udp-session.js';
 
 /** How many full batches one event may move before the other sockets get their turn. */
@@ -64,6 +65,7 @@ export class UdpRedir implements Deadlined {
   /** sockaddr of the remote that an answer is from. */
   private readonly remote = Block.allocate(32);
   readonly queue: DatagramQueue<UdpSession>;
+  private readonly listeners: UdpRedirListener[] = [];
   private sweepDueMs = 0;
 
   constructor(
@@ -85,7 +87,9 @@ export class UdpRedir implements Deadlined {
   /** Serves the listening socket `fd`, bound to `port`; sessions that begin there send with this type of service. */
   listen(fd: number, port: number, tos: number): void {
     const { reactor } = this.context;
-    reactor.add(fd, new UdpRedirListener(this, fd, port, tos), EPOLLIN);
+    const listener = new UdpRedirListener(this, fd, port, tos);
+    this.listeners.push(listener);
+    reactor.add(fd, listener, EPOLLIN);
     if (this.wheelBucket >= 0) return;
     this.sweepDueMs = reactor.nowMs + sweepMs;
     reactor.timers.set(this);
@@ -386,6 +390,7 @@ export class UdpRedir implements Deadlined {
   }
 
   close(session: UdpSession): void {
+    countLosses(this.context, session, 'a session');
     this.sessions.remove(session.place);
     this.recency.remove(session);
     session.close();
@@ -396,6 +401,8 @@ export class UdpRedir implements Deadlined {
   }
 
   onDeadline(nowMs: number): void {
+    for (const listener of this.listeners) countLosses(this.context, listener, 'the listener');
+    forLatelyUsed(this.recency, (session) => countLosses(this.context, session, 'a session'));
     this.recency.expire(nowMs - this.context.timeoutMs, (session) => this.close(session));
     this.replies.expire(nowMs);
     this.sweepDueMs = nowMs + sweepMs;
@@ -403,7 +410,8 @@ export class UdpRedir implements Deadlined {
   }
 }
 
-class UdpRedirListener implements EventHandler {
+class UdpRedirListener implements EventHandler, Receiver {
+  lostBefore: number;
   readonly fd: number;
   readonly port: number;
   readonly tos: number;
@@ -412,6 +420,7 @@ class UdpRedirListener implements EventHandler {
   constructor(redir: UdpRedir, fd: number, port: number, tos: number) {
     this.redir = redir;
     this.fd = fd;
+    this.lostBefore = lostDatagrams(fd); // it may be older than this process
     this.port = port;
     this.tos = tos;
   }

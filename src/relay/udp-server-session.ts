@@ -9,6 +9,7 @@ import type { PacketSealer, ServerPacketSession } from '../protocol/packet.js';
 import type { Sender } from './datagram-queue.js';
 import type { Used } from './recency.js';
 import { batchSize } from './udp-context.js';
+import type { Receiver } from './udp-losses.js';
 import type { UdpServer, UdpServerListener } from './udp-server.js';
 
 const maxNameSize = 28; // sockaddr_in6
@@ -98,21 +99,26 @@ export class UdpServerSession implements Used {
     this.lastNameUntilMs = untilMs;
   }
 
-  /** @param flush sends what an outlet has queued. */
-  close(flush: (outlet: UdpOutlet) => void): void {
+  forOutlets(each: (outlet: UdpOutlet) => void): void {
+    if (this.outlet4 !== undefined) each(this.outlet4);
+    if (this.outlet6 !== undefined) each(this.outlet6);
+  }
+
+  /** @param before is called for each outlet that is closed. */
+  close(before: (outlet: UdpOutlet) => void): void {
     this.closed = true;
-    for (const outlet of [this.outlet4, this.outlet6]) {
-      if (outlet === undefined) continue;
-      flush(outlet);
+    this.forOutlets((outlet) => {
+      before(outlet);
       outlet.close();
-    }
+    });
     this.outlet4 = this.outlet6 = undefined;
     if (this.packets !== undefined) this.packets.state = undefined;
   }
 }
 
 /** The socket of one family by which a session talks to all its targets. */
-export class UdpOutlet implements EventHandler, Sender {
+export class UdpOutlet implements EventHandler, Sender, Receiver {
+  lostBefore = 0;
   firstQueued = -1;
   lastQueued = -1;
   readonly fd: number;

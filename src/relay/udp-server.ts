@@ -15,7 +15,7 @@ import { EPOLLIN } from '../linux/epoll.js';
 import { EAGAIN, EMFILE, EMSGSIZE, ENFILE, errnoName } from '../linux/errno.js';
 import { nameStride, packetInfoSize, type ReceiveBatch, SendControl } from '../linux/messages.js';
 import { AF_INET6, SockaddrBlock } from '../linux/sockaddr.js';
-import { IP_PKTINFO, IPV6_PKTINFO, SOL_IP, SOL_IPV6 } from '../linux/sockopt.js';
+import { IP_PKTINFO, IPV6_PKTINFO, lostDatagrams, SOL_IP, SOL_IPV6 } from '../linux/sockopt.js';
 import { readAddress } from '../protocol/address.js';
 import type { ServerPackets } from '../protocol/packet.js';
 import { clientShares } from '../protocol/packets.js';
@@ -34,6 +34,7 @@ import {
 import { batchSize, noteSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
 import type { UserCounters } from './user-counters.js';
 import { drop } from './udp-drops.js';
+import { countLosses, forLatelyUsed, type Receiver } from './udp-losses.js';
 import { UdpNames } from './udp-names.js';
 import { type UdpOutlet, UdpServerSession } from './udp-server-session.js';
 
@@ -66,6 +67,7 @@ export class UdpServer implements Deadlined {
   private readonly sockaddr = new SockaddrBlock();
   private readonly source4 = new SendControl('ipv4');
   private readonly source6 = new SendControl('ipv6');
+  private readonly listeners: UdpServerListener[] = [];
   private sweepDueMs = 0;
   /** Of the packet that is being opened. */
   private slot = 0;
@@ -85,7 +87,9 @@ export class UdpServer implements Deadlined {
   /** Serves the listening socket `fd`. */
   listen(fd: number, ipv6: boolean): void {
     const { reactor } = this.context;
-    reactor.add(fd, new UdpServerListener(this, fd, ipv6), EPOLLIN);
+    const listener = new UdpServerListener(this, fd, ipv6);
+    this.listeners.push(listener);
+    reactor.add(fd, listener, EPOLLIN);
     if (this.wheelBucket >= 0) return;
     this.sweepDueMs = reactor.nowMs + sweepMs;
     reactor.timers.set(this);
@@ -318,7 +322,10 @@ export class UdpServer implements Deadlined {
   private close(session: UdpServerSession): void {
     if (session.place >= 0) this.byClient.remove(session.place);
     this.recency.remove(session);
-    session.close((outlet) => this.flush(outlet));
+    session.close((outlet) => {
+      this.flush(outlet);
+      countLosses(this.context, outlet, 'a session');
+    });
   }
 
   dueMs(): number {
@@ -326,6 +333,9 @@ export class UdpServer implements Deadlined {
   }
 
   onDeadline(nowMs: number): void {
+    const count = (receiver: Receiver): void => countLosses(this.context, receiver, 'a session');
+    for (const listener of this.listeners) countLosses(this.context, listener, 'the listener');
+    forLatelyUsed(this.recency, (session) => session.forOutlets(count));
     this.recency.expire(nowMs - this.context.timeoutMs, (session) => this.close(session));
     this.codec.expire(nowMs);
     this.sweepDueMs = nowMs + sweepMs;
@@ -333,7 +343,8 @@ export class UdpServer implements Deadlined {
   }
 }
 
-export class UdpServerListener implements EventHandler {
+export class UdpServerListener implements EventHandler, Receiver {
+  lostBefore: number;
   readonly fd: number;
   readonly ipv6: boolean;
   private readonly server: UdpServer;
@@ -341,6 +352,7 @@ export class UdpServerListener implements EventHandler {
   constructor(server: UdpServer, fd: number, ipv6: boolean) {
     this.server = server;
     this.fd = fd;
+    this.lostBefore = lostDatagrams(fd); // it may be older than this process
     this.ipv6 = ipv6;
   }
 

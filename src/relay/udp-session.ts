@@ -13,6 +13,7 @@ import type { Sender } from './datagram-queue.js';
 import type { Used } from './recency.js';
 import { copySockaddr } from './udp-address.js';
 import { batchSize } from './udp-context.js';
+import { countLosses, type Receiver } from './udp-losses.js';
 import type { UdpRedir } from './udp-redir.js';
 
 /** A server that has said nothing for so long, though asked, may be waiting behind another way out. */
@@ -25,13 +26,14 @@ export interface Voice {
   heardMs: number;
 }
 
-export class UdpSession implements EventHandler, Used, Sender {
+export class UdpSession implements EventHandler, Used, Sender, Receiver {
   lastUsedMs = 0;
   newer: Used | undefined = undefined;
   older: Used | undefined = undefined;
   place = -1;
   /** Connected to the server; -1 before and after. */
   fd = -1;
+  lostBefore = 0;
   /** How many datagrams to look for at once. */
   slots = 1;
   /** sockaddr of the client. */
@@ -115,6 +117,7 @@ export class UdpSession implements EventHandler, Used, Sender {
   }
 
   private reconnect(): boolean {
+    countLosses(this.redir.context, this, 'a session');
     this.close();
     try {
       this.connect();
@@ -165,5 +168,6 @@ export class UdpSession implements EventHandler, Used, Sender {
     this.redir.context.reactor.forget(this.fd);
     close(this.fd);
     this.fd = -1;
+    this.lostBefore = 0;
   }
 }

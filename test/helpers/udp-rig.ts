@@ -208,9 +208,12 @@ export class PacketServer implements EventHandler {
   /** Answers, in the name of `source`, the session that the datagram `index` was of. */
   answer(index: number, source: Endpoint | Uint8Array, text: string): void {
     const { from, sealer } = this.got[index]!;
-    const packet = this.mangle(sealPacket(sealer, source, text));
+    this.sayRaw(from, this.mangle(sealPacket(sealer, source, text)));
+  }
+
+  sayRaw(to: Endpoint, packet: Buffer): void {
     packet.copy(packetSpace.bytes);
-    sendto(this.fd, packetSpace.address, packet.length, 0, this.to.address, this.to.write(from));
+    sendto(this.fd, packetSpace.address, packet.length, 0, this.to.address, this.to.write(to));
   }
 }
 
