@@ -10,6 +10,7 @@ import { Endpoint } from '../linux/sockaddr.js';
 import { Access, ServerEndpoint } from './access.js';
 import type { RelayContext } from './context.js';
 import { blockSize, recordsPerBatch, restSize } from './geometry.js';
+import { LogSummary } from './log-summary.js';
 import { Limits } from './limits.js';
 import { Listener } from './listener.js';
 import { Names } from './names.js';
@@ -54,6 +55,7 @@ function contextMaker(): (keys: ServerKeys) => RelayContext {
     Math.min(maxBlocks, 16 + blocksPerConnection * plan.maxConnections),
   );
   new PoolTrimmer(reactor, blocks).start();
+  new LogSummary(reactor, log).start();
   const editions = new Map<Edition, Pick<RelayContext, 'rests' | 'scatter'>>();
   const backend = selectBackend((warning) => log.error(warning));
   const userCounters = plan.userMemory && new UserCounters(plan.userMemory);

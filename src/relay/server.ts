@@ -146,10 +146,8 @@ class ServerConnection implements EventHandler, Deadlined, DialEvents, PairEvent
   private distrust(error: ProtocolError): void {
     const { log, reactor } = this.context;
     this.isStranger = false;
-    const line = `failed to handshake with ${this.client}: ${error.message}`;
-    // These come from clients that know the key, one connection after another, until somebody sets it right.
-    if (error.code === 'BAD_CLOCK' || error.code === 'SALTS_FULL') log.limited(error.code, line);
-    else log.error(line);
+    // Whoever looks for servers, replays, or has a wrong clock comes again and again.
+    log.limited(error.code, `failed to handshake with ${this.client}: ${error.message}`);
     reactor.timers.delete(this);
     reactor.remove(this.fd);
     this.release();

@@ -7,6 +7,16 @@ export type LogLevel = 'error' | 'info' | 'debug';
 const linesPerSecond = 200;
 const verboseLinesPerSecond = 5000;
 const limitedMs = 2000;
+/** Lines that were left out and that no line of their kind has told of by then are told of alone. */
+const forgottenMs = 10_000;
+
+interface Kind {
+  /** The line last shown. */
+  text: string;
+  shownMs: number;
+  /** Left out since then. */
+  suppressed: number;
+}
 
 export class WorkerLog {
   readonly verbose: boolean;
@@ -15,7 +25,7 @@ export class WorkerLog {
   private lines = 0;
   private suppressed = 0;
   /** By kind: there are only as many as there are places in the code. */
-  private readonly kinds = new Map<string, { shownMs: number; suppressed: number }>();
+  private readonly kinds = new Map<string, Kind>();
 
   constructor(verbose: boolean, post: (level: LogLevel, text: string) => void) {
     this.verbose = verbose;
@@ -34,7 +44,7 @@ export class WorkerLog {
   limited(kind: string, text: string): void {
     const last = this.kinds.get(kind);
     if (!this.isDue(kind)) return;
-    this.kinds.set(kind, { shownMs: performance.now(), suppressed: 0 });
+    this.kinds.set(kind, { text, shownMs: performance.now(), suppressed: 0 });
     const more =
       last !== undefined && last.suppressed > 0 ? ` (and ${last.suppressed} more like it before)` : '';
     this.error(text + more);
@@ -49,6 +59,15 @@ export class WorkerLog {
     if (last === undefined || performance.now() - last.shownMs >= limitedMs) return true;
     last.suppressed++;
     return false;
+  }
+
+  /** Tells of what was left out and has no successor. Call it every few seconds. */
+  tellLeftOut(nowMs: number): void {
+    for (const kind of this.kinds.values()) {
+      if (kind.suppressed === 0 || nowMs - kind.shownMs < forgottenMs) continue;
+      this.error(`${kind.suppressed} more lines like this one: ${kind.text}`);
+      kind.suppressed = 0;
+    }
   }
 
   /** Per connection: ask `verbose` first where making the text costs something. */

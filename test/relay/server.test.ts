@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { masterKeyFromPassword } from '../../src/crypto/keys.js';
 import { createSaltMemory } from '../../src/crypto/replay.js';
@@ -196,6 +197,22 @@ for (const [name, make] of strangers) {
     closeReset(rig.origin);
   });
 }
+
+test('of 50 strangers at once one line is in the log', () => {
+  const rig = serverRig();
+  rig.run(
+    (function* () {
+      const peers = Array.from({ length: 50 }, () => connect(rig));
+      for (const peer of peers) peer.say(randomBytes(100));
+      yield* rig.turnsWithin(300, () => {});
+      const told = rig.lines.filter((line) => line.startsWith('failed to handshake'));
+      assert.equal(told.length, 1);
+      for (const peer of peers) peer.finish();
+      yield () => rig.context.limits.open === 0;
+    })(),
+  );
+  closeReset(rig.origin);
+});
 
 test('a stranger that says nothing, or half a salt, is closed at its own FIN', () => {
   for (const said of [0, 1, 15, 16, 33]) {
