@@ -50,6 +50,7 @@ const headers = [
   'sys/prctl.h',
   'sys/file.h',
   'poll.h',
+  'linux/sock_diag.h',
 ];
 
 /** What the C compiler makes of these expressions. */
