@@ -21,8 +21,8 @@ import {
   rule,
   type Protocol,
 } from './rule-text.js';
-import { formatRanges, type SetContents } from './sets.js';
-import type { GatewaySettings } from './settings.js';
+import { formatRanges, ofFamily, type SetContents } from './sets.js';
+import type { Clients, GatewaySettings } from './settings.js';
 
 export class Decisions {
   private readonly settings: GatewaySettings;
@@ -191,6 +191,47 @@ export class Decisions {
     return chain('destinations', rules);
   }
 
+  /**
+   * The same seen from the other side, asked about a packet that comes from a remote host to the LAN: what is surely direct
+   * is accepted, the rest dropped. Hardware addresses and extra matches are not seen there.
+   */
+  strays(): string[][] {
+    const { srcBypass, srcForward, srcCheckdst, srcDefault, tcpPorts, reserved } = this.settings;
+    const check = this.hasDestinations ? 'goto stray_remotes' : stray;
+    const isSeen =
+      [srcBypass, srcForward, srcCheckdst].every(({ macs }) => macs.length === 0) && !this.hasExtra;
+    const last = { bypass: isSeen ? 'counter accept' : stray, forward: stray, checkdst: check };
+    const clients = [
+      ...strayClients('src_bypass', srcBypass, 'counter accept'),
+      ...strayClients('src_forward', srcForward, stray),
+      ...strayClients('src_checkdst', srcCheckdst, check),
+      rule(last[srcDefault], 'the rest of the clients'),
+    ];
+    return [
+      chain('strays', [
+        ...(reserved ? strayRemotes('reserved', 'counter accept') : []),
+        ...strayRemotes('bypass', 'counter accept'),
+        ...(tcpPorts.length > 0
+          ? [rule('tcp sport != @tcp_ports counter accept', 'of a connection that is direct')]
+          : []),
+        ...clients,
+      ]),
+      this.hasDestinations ? this.strayRemotes() : [],
+    ];
+  }
+
+  private strayRemotes(): string[] {
+    const { dstDefault, domainsFiles, nameSetMark } = this.settings;
+    const bit = hex(nameSetMark);
+    const [names, rest] = dstDefault === 'forward' ? ['counter accept', stray] : [stray, 'counter accept'];
+    return chain('stray_remotes', [
+      ...(domainsFiles.length > 0 ? [rule(`meta mark & ${bit} == ${bit} ${names}`, 'of a listed name')] : []),
+      ...(this.has('dst_bypass') ? strayRemotes('dst_bypass', 'counter accept') : []),
+      ...(this.has('dst_forward') ? strayRemotes('dst_forward', stray) : []),
+      rule(rest, 'the rest of the remotes'),
+    ]);
+  }
+
   /** Asked about a packet of the LAN. */
   get askLan(): string[] {
     const checks = this.hasClients ? ['jump clients'] : this.hasDestinations ? ['jump destinations'] : [];
@@ -206,4 +247,17 @@ export class Decisions {
       ...(checks ? ['jump destinations'] : []),
     ];
   }
+}
+
+const stray = 'counter name stopped drop';
+
+function strayRemotes(set: string, verdict: string): string[] {
+  const why = verdict === stray ? 'of a connection that is proxied' : 'of a connection that is direct';
+  return families.map((family) => rule(`${ipOf[family]} saddr @${set}${family} ${verdict}`, why));
+}
+
+function strayClients(set: string, { prefixes }: Clients, verdict: string): string[] {
+  return families
+    .filter((family) => ofFamily(prefixes, family).length > 0)
+    .map((family) => rule(`${ipOf[family]} daddr @${set}${family} ${verdict}`, 'this client'));
 }

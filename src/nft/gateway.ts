@@ -1,7 +1,7 @@
 /**
  * Rules and policy routing of an instance, up and down.
  *
- *     up     names and files read → conflicts → nft's own check → routing → sets that are new, rules → old routing away
+ *     up     names and files read → conflicts → nft's own check → routing → what comes before the rules, rules → old routing away
  *     down   tables, one transaction → routing that no instance needs any more
  *
  * Routing comes first and goes last: marked packets without it are stopped, but need not be. A process that is killed in
@@ -13,7 +13,7 @@ import { findConflicts, hasInterface, routingOf } from './conflicts.js';
 import { findTable, listOurTables, routingInUse, tablesOf } from './loaded.js';
 import { dnsTableOf, killTableOf, rulesTableOf } from './names.js';
 import { addRouting, hasIpv6, removeRouting } from './routing.js';
-import { renderNewSets, renderRemoval, renderRules, renderSets, type Loaded } from './rules.js';
+import { renderPreparation, renderRemoval, renderRules, renderSets, type Loaded } from './rules.js';
 import { usesTproxy } from './ruleset.js';
 import { replaceSets } from './sets.js';
 import type { GatewaySettings } from './settings.js';
@@ -63,16 +63,15 @@ export async function up(settings: GatewaySettings, warn: (text: string) => void
   if (conflicts.length > 0) throw new ConflictError(conflicts);
   for (const advice of adviceFor(settings)) warn(advice);
   const loaded = await loadedTables(settings);
-  const text = await replacement(settings, addresses, loaded);
-  await runNft(text, { check: true });
+  await runNft(await replacement(settings, addresses, loaded), { check: true });
 
   const rollBack = usesTproxy(settings) ? await addRouting(routingOf(settings)) : async () => {};
-  const newSets = renderNewSets(settings, addresses, loaded);
+  const preparation = renderPreparation(settings, addresses, loaded);
   try {
-    if (newSets !== undefined) await runNft(newSets.make);
-    await runNft(text);
+    if (preparation !== undefined) await runNft(preparation.make);
+    await runNft(await replacement(settings, addresses, preparation?.loaded ?? loaded));
   } catch (error) {
-    if (newSets !== undefined) await runNft(newSets.undo).catch(() => {}); // not there: it was the first that failed
+    if (preparation !== undefined) await runNft(preparation.undo).catch(() => {}); // not there: it was the first that failed
     await rollBack();
     throw error;
   }

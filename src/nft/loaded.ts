@@ -1,7 +1,7 @@
 /** What is loaded in the kernel, read back from nft. */
 import { dnsTableOf, killTableOf, rulesTableOf, tablePrefix } from './names.js';
 import type { Routing } from './routing.js';
-import type { Contents } from './rules.js';
+import { contentsOf, type Contents } from './rules.js';
 import { runTool, ToolError } from './tools.js';
 
 /** What the rules' table says of its settings: see `describeRules`. */
@@ -50,15 +50,11 @@ export async function findTable(name: string): Promise<LoadedTable | undefined> 
   // Text, since in its JSON nft 1.0.6 garbles flags.
   const head = text.slice(0, text.search(/^\t(?:set|map|counter|chain|quota|limit) |^\}/m));
   const about = /^\tchain about \{\n.*comment "(ss-redir [^"]*)"$/m.exec(text)?.[1];
-  const namesOf = (kind: string) =>
-    [...text.matchAll(new RegExp(`^\\t${kind} (\\S+) \\{`, 'gm'))].map(([, found]) => found!);
   return {
     name,
     ...(about !== undefined && { about }),
     isOwned: /^\tflags .*\bowner\b/m.test(head),
-    chains: namesOf('chain'),
-    sets: namesOf('set'),
-    counters: namesOf('counter'),
+    ...contentsOf(text.split('\n')),
   };
 }
 

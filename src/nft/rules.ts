@@ -16,9 +16,17 @@ import type { GatewaySettings } from './settings.js';
 
 /** What a loaded table has. */
 export interface Contents {
-  readonly chains: readonly string[];
+  /** `hook` is the whole line of a base chain: `type … hook … priority …; policy …;`. */
+  readonly chains: readonly { readonly name: string; readonly hook?: string }[];
   readonly sets: readonly string[];
   readonly counters: readonly string[];
+}
+
+/** The line of a base chain that says where it hooks in; nothing for another chain. */
+function hookOf(table: readonly string[], chainName: string): { hook?: string } {
+  const at = table.findIndex((line) => line.trim() === `chain ${chainName} {`);
+  const line = at < 0 ? '' : (table[at + 1] ?? '').trim();
+  return line.startsWith('type ') ? { hook: line } : {};
 }
 
 /** The tables that are there and ours, by name. */
@@ -42,22 +50,52 @@ export function renderRules(
   ].join('\n');
 }
 
-/** The transaction before: sets that the loaded tables lack. And the one that takes them away when the other has failed. */
-export function renderNewSets(
+/** The transaction before the rules. */
+export interface Preparation {
+  readonly make: string;
+  /** Takes it away when the other has failed. */
+  readonly undo: string;
+  /** What is there in between. */
+  readonly loaded: Loaded;
+}
+
+/** Makes sets that the loaded tables lack; and where there are no rules yet a table that lets conntrack begin unseen. */
+export function renderPreparation(
   settings: GatewaySettings,
   addresses: Addresses,
   loaded: Loaded,
-): { make: string; undo: string } | undefined {
+): Preparation | undefined {
   const ruleset = new Ruleset(settings, addresses);
   const make: string[] = [];
   const undo: string[] = [];
+  const inBetween = new Map(loaded);
   for (const [table, contents] of loaded) {
     const lacking = ruleset.sets().filter(({ name }) => !contents.sets.includes(name));
     if (lacking.length === 0) continue;
     make.push(`table inet ${table} {`, ...indent(joined(lacking.map(({ lines }) => lines))), '}', '');
     undo.push(...lacking.map(({ name }) => `delete set inet ${table} ${name}`), '');
+    inBetween.set(table, { ...contents, sets: [...contents.sets, ...lacking.map(({ name }) => name)] });
   }
-  return make.length === 0 ? undefined : { make: make.join('\n'), undo: undo.join('\n') };
+  const rules = rulesTableOf(settings.instance);
+  const threshold = loaded.has(rules) ? [] : ruleset.thresholdTable();
+  if (threshold.length > 0) {
+    make.push(...replace(rules, threshold, undefined));
+    undo.push(...emptied(rules), '');
+    inBetween.set(rules, contentsOf(threshold));
+  }
+  return make.length === 0 ? undefined : { make: make.join('\n'), undo: undo.join('\n'), loaded: inBetween };
+}
+
+/** Of a table as text, ours or nft's. */
+export function contentsOf(table: readonly string[]): Contents {
+  const text = table.join('\n');
+  const namesOf = (kind: string) =>
+    [...text.matchAll(new RegExp(`^\\s*${kind} (\\S+) \\{`, 'gm'))].map(([, name]) => name!);
+  return {
+    chains: namesOf('chain').map((name) => ({ name, ...hookOf(table, name) })),
+    sets: namesOf('set'),
+    counters: namesOf('counter'),
+  };
 }
 
 /** The transaction that removes tables of ours, whether they are there or not. */
@@ -80,12 +118,17 @@ function replace(table: string, body: readonly string[], contents: Contents | un
   return [...cleared, '', `table inet ${table} {`, ...indent(body), '}', ''];
 }
 
-/** Rules and chains go; sets and counters stay where the new table has them too, and counters keep their counts. */
+/**
+ * Rules go, and chains but those of a hook: between a new one's beginning and an old one's end packets would meet neither. Sets
+ * and counters stay where the new table has them too, and counters keep their counts.
+ */
 function clear(table: string, body: readonly string[], { chains, sets, counters }: Contents): string[] {
   const stays = (kind: string, name: string) => body.includes(`${kind} ${name} {`);
+  const isHooked = ({ name, hook }: Contents['chains'][number]) =>
+    hook !== undefined && hookOf(body, name).hook === hook;
   return [
     `flush table inet ${table}`,
-    ...chains.map((name) => `delete chain inet ${table} ${name}`),
+    ...chains.filter((chain) => !isHooked(chain)).map(({ name }) => `delete chain inet ${table} ${name}`),
     ...sets.map((name) => `${stays('set', name) ? 'flush' : 'delete'} set inet ${table} ${name}`),
     ...counters
       .filter((name) => !stays('counter', name))
@@ -96,8 +139,10 @@ function clear(table: string, body: readonly string[], { chains, sets, counters 
 /** dnsmasq writes into the sets, so the table stays as it is when it is there: its members are not lost by a reload. */
 function dnsTable({ instance, domainsTimeoutSeconds, nameSetMark }: GatewaySettings): string[] {
   const mark = `meta mark set meta mark | ${hex(nameSetMark)}`;
-  const rules = families.map((family) =>
-    rule(`${ipOf[family]} daddr @names${family} ${mark} counter`, 'an address of a listed name'),
+  const rules = ['daddr', 'saddr'].flatMap((end) =>
+    families.map((family) =>
+      rule(`${ipOf[family]} ${end} @names${family} ${mark} counter`, 'an address of a listed name'),
+    ),
   );
   const table = dnsTableOf(instance);
   return [

@@ -101,11 +101,30 @@ export class Ruleset {
       this.tproxied.includes('udp') ? this.untracked() : [],
       this.input(),
       this.quotes ? this.quoting() : [],
+      ...(this.hasStrays ? this.decisions.strays() : []),
       this.forward(),
       this.outputStop(),
       tproxies && !this.isOpen ? this.postrouting() : [],
       // Asked by nobody. A table's own comment could not be changed as long as the table is there.
       chain('about', [rule('counter return', describeRules(this.settings))]),
+    ]);
+  }
+
+  /**
+   * What stands before the rules where conntrack may be off until they come. Making them switches it on, a moment before they are
+   * in force: a packet from outside that comes by then would make its connection one of a remote host. Looks at no state.
+   */
+  thresholdTable(): string[] {
+    if (!this.hasLan || this.isOpen) return [];
+    const inward = `iifname != ${this.lan} oifname ${this.lan}`;
+    return joined([
+      ['counter stopped {', '}'],
+      ...this.decisions.sets(),
+      ...this.decisions.strays(),
+      baseChain('forward', 'filter', 'forward', 'filter', [
+        ...(this.proxied.includes('tcp') ? [`${inward} ${midStream} jump strays`] : []),
+        ...(this.proxied.includes('udp') ? [`${inward} meta l4proto udp jump strays`] : []),
+      ]),
     ]);
   }
 
@@ -115,6 +134,9 @@ export class Ruleset {
       ['# Packets that would have left in clear.', 'counter stopped {', '}'],
       ...this.decisions.sets(),
       ...this.decisions.chains(),
+      ...(this.hasStrays ? this.decisions.strays() : []),
+      // ss-redir may go on when its rules are gone.
+      this.tproxied.includes('udp') ? this.untracked() : [],
       this.hasLan ? this.killForward() : [],
       this.own ? this.killOutput() : [],
     ]);
@@ -380,6 +402,36 @@ export class Ruleset {
     ]);
   }
 
+  /** Whether packets from outside may turn a proxied connection into one of a remote host. */
+  private get hasStrays(): boolean {
+    return this.hasLan && !this.isOpen && this.proxied.includes('tcp');
+  }
+
+  /**
+   * In the middle of a connection that conntrack does not know, as after a flush, the kernel would take the remote host for the
+   * one who began it. All that the client says from then on would be a `reply`, and go past the proxy.
+   */
+  private get stopStrays(): string[] {
+    if (!this.hasStrays) return [];
+    return [`iifname != ${this.lan} oifname ${this.lan} ct state new ${midStream} jump strays`];
+  }
+
+  /** Accepts what the administrator, or dns_hijack, has sent elsewhere. */
+  private get rewritten(): string[] {
+    const { localPort, dnsHijack } = this.settings;
+    const why = 'a destination that has been rewritten';
+    // When no nat rule is left in the kernel it forgets to rewrite connections that ss-redir has, but not what they are.
+    if (this.redirects) {
+      return [
+        rule(`meta l4proto tcp ct status dnat ct reply proto-src != ${localPort} counter accept`, why),
+        ...(this.proxied.includes('udp') || dnsHijack.length > 0
+          ? [rule('meta l4proto udp ct status dnat counter accept', why)]
+          : []),
+      ];
+    }
+    return [rule('ct status dnat counter accept', why)];
+  }
+
   /** For the LAN. What belongs to the proxy is not forwarded: flows older than the rules, lost marks, missing routing. */
   private forward(): string[] {
     // Where UDP goes to TPROXY, prerouting rejects QUIC.
@@ -398,13 +450,12 @@ export class Ruleset {
     }
     if (this.hasLan && (stops.length > 0 || rejectQuic)) {
       rules.push(
+        ...this.stopStrays,
         this.notLan,
         ...(this.quotes ? quotingErrors : []),
         this.notOf(rejectQuic ? [...stops, 'udp'] : stops),
         rule('ct direction reply counter accept', 'answers to connections from outside, as of port forwards'),
-        ...(this.redirects || this.settings.dnsHijack.length > 0
-          ? [rule('ct status dnat counter accept', 'a destination that has been rewritten')]
-          : []),
+        ...(this.redirects || this.settings.dnsHijack.length > 0 ? this.rewritten : []),
         ...this.decisions.askLan,
         ...(rejectQuic ? [quicRule, ...passUdp(stops)] : []),
         ...stopRules(stops),
@@ -422,7 +473,7 @@ export class Ruleset {
       ...this.notOwn(),
       rule('ct direction reply counter return', "answers of the router's services"),
       this.notOf(rejectQuic ? [...stops, 'udp'] : stops),
-      rule('ct status dnat counter accept', 'redirected, or rewritten by the administrator'),
+      ...this.rewritten,
       ...this.decisions.askOwn,
       ...(rejectQuic ? [quicRule, ...passUdp(stops)] : []),
       ...stopRules(stops),
@@ -440,10 +491,11 @@ export class Ruleset {
 
   private killForward(): string[] {
     return baseChain('forward', 'filter', 'forward', 'filter + 1', [
+      ...this.stopStrays,
       this.notLan,
       this.notOf(this.proxied),
       rule('ct direction reply counter accept', 'answers to connections from outside, as of port forwards'),
-      rule('ct status dnat counter accept', 'a destination that has been rewritten'),
+      ...this.rewritten,
       ...this.decisions.askLan,
       ...stopRules(this.proxied),
     ]);
@@ -458,12 +510,15 @@ export class Ruleset {
       ...(this.tproxied.length > 0
         ? [rule(`${this.isMarked} counter accept`, 'on its way to ss-redir')]
         : []),
-      rule('ct status dnat counter accept', 'a destination that has been rewritten'),
+      ...this.rewritten,
       ...this.decisions.askOwn,
       ...stopRules(this.proxied),
     ]);
   }
 }
+
+/** Of a packet that does not ask for a connection. */
+const midStream = 'tcp flags & (fin | syn | rst | ack) != syn';
 
 const quicRule = rule(
   'udp dport 443 counter reject with icmpx type port-unreachable',

@@ -118,7 +118,7 @@ export class Gateway {
   /** All that rules and policy routing could leave behind. */
   async state(): Promise<string> {
     const { gateway } = this.testbed;
-    const parts = [(await gateway.run('nft', ['--stateless', 'list', 'ruleset'])).stdout];
+    const parts = [inOrder(String((await gateway.run('nft', ['--stateless', 'list', 'ruleset'])).stdout))];
     for (const words of ['rule', '-6 rule', 'route show table all', '-6 route show table all']) {
       parts.push(`# ip ${words}`, await gateway.ip(words));
     }
@@ -129,6 +129,19 @@ export class Gateway {
     await this.testbed.destroy();
     rmSync(this.#directory, { recursive: true, force: true });
   }
+}
+
+/** A ruleset with the parts of each table sorted: chains that stay when rules are replaced come first, whatever they are. */
+function inOrder(ruleset: string): string {
+  const tables = ruleset.split(/^(?=table )/m).map((table) => {
+    const [head = '', ...lines] = table.split('\n');
+    const parts = lines
+      .join('\n')
+      .replace(/\n\}\s*$/, '')
+      .split('\n\n');
+    return [head, parts.toSorted().join('\n\n'), '}'].join('\n');
+  });
+  return tables.join('\n');
 }
 
 /** What the named counter has counted since the last call. */

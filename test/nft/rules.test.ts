@@ -6,7 +6,7 @@ import { whyNoNetns } from '../../src/demo/netns.js';
 import { Setting } from '../../src/config/setting.js';
 import { collectAddresses } from '../../src/nft/addresses.js';
 import { nftArguments, type RulesMode, type RulesValues } from '../../src/nft/apply.js';
-import { renderRules } from '../../src/nft/rules.js';
+import { contentsOf, renderRules, type Contents } from '../../src/nft/rules.js';
 import { describeRules } from '../../src/nft/ruleset.js';
 import { readGatewaySettings, type GatewaySettings } from '../../src/nft/settings.js';
 
@@ -55,6 +55,9 @@ const sets = (objects: Listed[]) =>
 
 const jump = (target: string) => JSON.stringify([{ jump: { target } }]);
 
+/** A file does not know when it is loaded whether TCP is proxied, and asks for it packet by packet. */
+const otherProtocol = '[{"match":{"op":"!=","left":{"meta":{"key":"l4proto"}}';
+
 /** What `$router` decides when the file is loaded is decided by rules.ts when it renders: the same in fewer chains. */
 function withRouterDecided(chains: Map<string, string[]>): Map<string, string[]> {
   const decided = new Map<string, string[]>();
@@ -63,7 +66,9 @@ function withRouterDecided(chains: Map<string, string[]>): Map<string, string[]>
     if (rules.includes(jump('direct'))) continue; // it leaves all alone from there on, and marked or answered nothing before
     decided.set(
       name,
-      rules.filter((rule) => rule !== jump('proxied')),
+      rules.filter(
+        (rule) => rule !== jump('proxied') && !(name === 'strays' && rule.startsWith(otherProtocol)),
+      ),
     );
   }
   return decided;
@@ -82,8 +87,13 @@ function withoutProtocol(
     const last = absent === 'tcp' ? alive.findIndex((rule) => endsUdp.test(rule)) : -1;
     return [name, last < 0 ? alive : alive.slice(0, last + 1)];
   });
-  return new Map(kept.filter(([, rules]) => rules.length > 1)); // the first entry is the hook
+  const called = kept.filter(
+    ([name, [hook]]) => hook!.trim() !== '' || kept.some(([, all]) => all.some(calls(name))),
+  );
+  return new Map(called.filter(([, rules]) => rules.length > 1)); // the first entry is the hook
 }
+
+const calls = (chain: string) => (rule: string) => rule.includes(`"target":"${chain}"`);
 
 /** Refuses all UDP that comes so far: behind it is TCP alone. */
 const endsUdp =
@@ -175,6 +185,37 @@ describe('rules.ts and the files of nft/', { skip: whyNoNetns() }, () => {
         assert.ok(isCall || text.includes('"counter"'), `${table} ${rule.chain}: no counter: ${text}`);
         assert.ok(isCall || 'comment' in rule, `${table} ${rule.chain}: no comment: ${text}`);
       }
+    }
+  });
+
+  it('a table that is replaced keeps its hooks: no packet comes by between two chains', async () => {
+    for (const { given } of [
+      ...cases,
+      { given: everything },
+      { given: { ...everything, tcp_tproxy: true } },
+    ]) {
+      const settings = settingsOf({ ...plain, ...given });
+      const addresses = collectAddresses(settings, settings.servers);
+      await inside('nft', ['-f', '-'], renderRules(settings, addresses));
+      const tables = ['ss_redir_default', ...(settings.killSwitch ? ['ss_redir_kill_default'] : [])];
+      const loaded = new Map<string, Contents>();
+      for (const table of tables) {
+        const text = (await inside('nft', ['-t', 'list', 'table', 'inet', table])).stdout;
+        loaded.set(table, contentsOf(text.split('\n')));
+      }
+      const text = renderRules(settings, addresses, loaded);
+      for (const [table, { chains }] of loaded) {
+        const hooked = chains.filter(({ hook }) => hook !== undefined).map(({ name }) => name);
+        assert.ok(hooked.length > 1, table);
+        const deleted = chains
+          .map(({ name }) => name)
+          .filter((chain) => text.includes(`delete chain inet ${table} ${chain}\n`));
+        assert.deepEqual(
+          deleted.filter((chain) => hooked.includes(chain)),
+          [],
+        );
+      }
+      await inside('nft', ['-f', '-'], text);
     }
   });
 
