@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import {
   chmodSync,
-  copyFileSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -116,8 +115,8 @@ describe('unit files', { skip: findCommand('systemd-analyze') ? false : 'needs s
     for (const name of ['ss-redir@.service', 'ss-server@.service']) {
       const [, command, words] = /^ExecStart=\/usr\/local\/bin\/(\S+) (.*)$/m.exec(contents(name))!;
       assert.ok(existsSync(join(repository, `dist/src/bin/${command}.js`)), command);
-      const { configFile } = parseCommandLine(command as Command, words!.split(' '));
-      assert.equal(configFile, '/etc/shadowsocks-libev/%i.json'); // as Debian's units have it
+      const line = parseCommandLine(command as Command, words!.replaceAll('%i', 'home').split(' '));
+      assert.equal(line.instance, 'home'); // whose file may be the one of Debian's unit
     }
   });
 
@@ -131,21 +130,26 @@ describe('unit files', { skip: findCommand('systemd-analyze') ? false : 'needs s
   });
 
   for (const [file, command] of [
+    ['redirect.conf', 'ss-redir'],
     ['redirect.json', 'ss-redir'],
+    ['tproxy.conf', 'ss-redir'],
     ['tproxy.json', 'ss-redir'],
+    ['server.conf', 'ss-server'],
     ['server.json', 'ss-server'],
   ] as const) {
-    test(`examples/${file} is a valid configuration without a warning`, () => {
-      const script = join(repository, `dist/src/bin/${command}.js`);
-      // As it is installed: for the owner alone, since it will hold a password.
-      const installed = join(scratch, file);
-      copyFileSync(join(directory, 'examples', file), installed);
-      chmodSync(installed, 0o600);
-      const words = [script, '--check', '-c', installed];
-      const { status, stderr } = spawnSync(process.execPath, words, { encoding: 'utf8' });
-      assert.equal(status, 0, stderr);
-      assert.doesNotMatch(stderr, /WARN|ERROR/);
-    });
+    for (const round of ['as it is', 'with what stands in it as a comment']) {
+      test(`examples/${file}, ${round}, is a valid configuration without a warning`, () => {
+        const text = readFileSync(join(directory, 'examples', file), 'utf8');
+        // As it is installed: for the owner alone, since it will hold a password.
+        const installed = join(scratch, file);
+        writeFileSync(installed, round === 'as it is' ? text : text.replaceAll(/^#(?=\S)/gm, ''));
+        chmodSync(installed, 0o600);
+        const words = [join(repository, `dist/src/bin/${command}.js`), '--check', '-c', installed];
+        const { status, stderr } = spawnSync(process.execPath, words, { encoding: 'utf8' });
+        assert.equal(status, 0, stderr);
+        assert.doesNotMatch(stderr, /WARN|ERROR/);
+      });
+    }
   }
 });
 
