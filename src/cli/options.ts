@@ -157,7 +157,7 @@ export const options: readonly Option[] = [
   {
     long: 'instance',
     argument: 'NAME',
-    commands: redir,
+    commands: both,
     help: 'configuration NAME.conf or NAME.json in /etc/ss-redir, or /etc/shadowsocks-libev/NAME.json',
   },
   {
