@@ -17,16 +17,16 @@ import type { GatewaySettings } from './settings.js';
 /** What a loaded table has. */
 export interface Contents {
   /** `hook` is the whole line of a base chain: `type … hook … priority …; policy …;`. */
-  readonly chains: readonly { readonly name: string; readonly hook?: string }[];
+  readonly chains: readonly { readonly name: string; readonly hook: string | undefined }[];
   readonly sets: readonly string[];
   readonly counters: readonly string[];
 }
 
-/** The line of a base chain that says where it hooks in; nothing for another chain. */
-function hookOf(table: readonly string[], chainName: string): { hook?: string } {
+/** The line of a base chain that says where it hooks in; undefined for another chain. */
+function hookOf(table: readonly string[], chainName: string): string | undefined {
   const at = table.findIndex((line) => line.trim() === `chain ${chainName} {`);
   const line = at < 0 ? '' : (table[at + 1] ?? '').trim();
-  return line.startsWith('type ') ? { hook: line } : {};
+  return line.startsWith('type ') ? line : undefined;
 }
 
 /** The tables that are there and ours, by name. */
@@ -92,7 +92,7 @@ export function contentsOf(table: readonly string[]): Contents {
   const namesOf = (kind: string) =>
     [...text.matchAll(new RegExp(`^\\s*${kind} (\\S+) \\{`, 'gm'))].map(([, name]) => name!);
   return {
-    chains: namesOf('chain').map((name) => ({ name, ...hookOf(table, name) })),
+    chains: namesOf('chain').map((name) => ({ name, hook: hookOf(table, name) })),
     sets: namesOf('set'),
     counters: namesOf('counter'),
   };
@@ -125,10 +125,10 @@ function replace(table: string, body: readonly string[], contents: Contents | un
 function clear(table: string, body: readonly string[], { chains, sets, counters }: Contents): string[] {
   const stays = (kind: string, name: string) => body.includes(`${kind} ${name} {`);
   const isHooked = ({ name, hook }: Contents['chains'][number]) =>
-    hook !== undefined && hookOf(body, name).hook === hook;
+    hook !== undefined && hookOf(body, name) === hook;
   return [
     `flush table inet ${table}`,
-    ...chains.filter((chain) => !isHooked(chain)).map(({ name }) => `delete chain inet ${table} ${name}`),
+    ...chains.filter((loaded) => !isHooked(loaded)).map(({ name }) => `delete chain inet ${table} ${name}`),
     ...sets.map((name) => `${stays('set', name) ? 'flush' : 'delete'} set inet ${table} ${name}`),
     ...counters
       .filter((name) => !stays('counter', name))
