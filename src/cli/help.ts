@@ -5,12 +5,21 @@ const purposes: Readonly<Record<Program, string>> = {
   'ss-redir':
     'Sends what nftables hands over through a Shadowsocks server: TCP (REDIRECT, or TPROXY with -T), UDP (-u, always TPROXY).',
   'ss-server': 'Shadowsocks server: connects to where its clients ask, and relays their UDP (-u).',
+  'ss-setup': 'Installs and removes programs, units, manual pages, completions, rule files and examples.',
   'ss-nft': "The nftables rules and the policy routing that give a gateway's traffic to ss-redir.",
 };
 
 const examples: Readonly<Record<Program, string>> = {
   'ss-redir': 'ss-redir -c FILE | -s HOST -p PORT -l PORT -k PASSWORD [OPTION]...',
   'ss-server': 'ss-server -c FILE | -p PORT -k PASSWORD [OPTION]...',
+  'ss-setup': [
+    'ss-setup install|remove [OPTION]...',
+    '',
+    '  install  put everything in its place; again: upgrade. An edited file stays, the new one is NAME.new',
+    '  remove   take it away; configuration and what was edited stay',
+    '',
+    '  exit status: 0; 1 refused or failed, and nothing was changed',
+  ].join('\n'),
   'ss-nft': [
     'ss-nft COMMAND [NAME] [OPTION]...',
     '       ss-nft -s HOST -l PORT -I INTERFACE [OPTION]...    as ss-nat: up; with -f: down',

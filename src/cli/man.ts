@@ -13,6 +13,7 @@ export const manPages: readonly (readonly [program: Program, file: string])[] = 
   ['ss-redir', 'ss-redir.1'],
   ['ss-server', 'ss-server.1'],
   ['ss-nft', 'ss-nft.8'],
+  ['ss-setup', 'ss-setup.8'],
 ];
 
 const begin = String.raw`.\" options:begin`;

@@ -2,9 +2,10 @@
 import type { Command } from '../config/config.js';
 import { noOneTimeAuth } from '../config/schema.js';
 import { nftOptions } from './options-nft.js';
+import { setupOptions } from './options-setup.js';
 
 /** Whatever has a command line. */
-export type Program = Command | 'ss-nft';
+export type Program = Command | 'ss-nft' | 'ss-setup';
 
 export interface Option {
   readonly long: string;
@@ -406,6 +407,7 @@ export const options: readonly Option[] = [
   },
 
   ...nftOptions,
+  ...setupOptions,
 ];
 
 export function optionsOf(command: Program): readonly Option[] {

@@ -12,6 +12,10 @@ export function startNft(): Promise<void> {
   return startProgram('ss-nft', async () => (await import('./nft-run.js')).runNft);
 }
 
+export function startSetup(): Promise<void> {
+  return startProgram('ss-setup', async () => (await import('./setup-run.js')).runSetup);
+}
+
 async function startProgram(program: string, load: () => Promise<() => Promise<void>>): Promise<void> {
   process.on('SIGUSR1', () => {}); // first of all: Node would open its debugger
   let run: () => Promise<void>;

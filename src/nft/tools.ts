@@ -24,10 +24,27 @@ export async function runTool(command: string, args: readonly string[], input?: 
   }
 }
 
+/** What a tool that may be missing says, whatever its exit status is; undefined where there is none. */
+export async function askTool(command: string, args: readonly string[]): Promise<string | undefined> {
+  const { stdout, code } = await execa(command, args, { reject: false, env: { LC_ALL: 'C' } });
+  return code === 'ENOENT' ? undefined : stdout;
+}
+
+const debianPackages: Readonly<Record<string, string>> = {
+  nft: 'nftables',
+  ip: 'iproute2',
+  ss: 'iproute2',
+  systemctl: 'systemd',
+  'systemd-sysusers': 'systemd',
+  'systemd-tmpfiles': 'systemd',
+  userdel: 'passwd',
+  groupdel: 'passwd',
+};
+
 function explain(command: string, error: ExecaError): string {
   if (error.code === 'ENOENT') {
-    const debian = command === 'nft' ? 'nftables' : 'iproute2';
-    return `${command}: not found (on Debian: apt-get install ${debian})`;
+    const debian = debianPackages[command];
+    return `${command}: not found${debian === undefined ? '' : ` (on Debian: apt-get install ${debian})`}`;
   }
   const stderr = String(error.stderr ?? '').trim();
   if (stderr === '') return `${command}: ended with ${error.signal ?? `status ${error.exitCode}`}`;

@@ -1,0 +1,4 @@
+#!/usr/bin/env node
+import { startSetup } from '../cli/start.js';
+
+await startSetup();

@@ -1,0 +1,105 @@
+/** Takes away what `install` has put in place. What an administrator has written stays, unless he says purge. */
+import { existsSync, rmdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { runTool } from '../nft/tools.js';
+import { planChanges } from './changes.js';
+import { SetupError } from './error.js';
+import {
+  dropInFolders,
+  enabledUnits,
+  filesOfGroup,
+  findPackaged,
+  hasSystemd,
+  isOurUser,
+  loadedTables,
+  removeUser,
+  runningUnits,
+} from './host.js';
+import { configFolder, layoutOf, runFolder, user } from './layout.js';
+import { readManifest } from './manifest.js';
+import { carryOut } from './transaction.js';
+
+export interface Removal {
+  readonly prefix: string;
+  readonly destdir: string;
+  readonly purge: boolean;
+  readonly dryRun: boolean;
+  say(line: string): void;
+  warn(line: string): void;
+}
+
+/** @throws {SetupError | ToolError} */
+export async function remove(removal: Removal): Promise<void> {
+  const { prefix, destdir, purge, dryRun, say, warn } = removal;
+  const layout = layoutOf(prefix);
+  const isHere = destdir === '';
+  const manifest = readManifest(join(destdir, layout.manifest));
+  if (isHere) {
+    const packaged = await findPackaged(layout, [...manifest.files.keys()]);
+    if (packaged !== undefined) throw new SetupError(`prefix ${prefix}: ${packaged}: that one removes it`);
+    await checkUnused();
+  }
+  const changes = planChanges({ destdir, wanted: [], manifest, purge });
+  const configuration = purge ? configurationOf(destdir) : [];
+  const would = dryRun ? 'would ' : '';
+  if (manifest.files.size === 0 && configuration.length === 0) say(`nothing is installed below ${prefix}`);
+  if (changes.removals.length > 0)
+    say(
+      `${would}remove ${changes.removals.length} files below ${destdir}${prefix} and of ${destdir}/etc/systemd`,
+    );
+  for (const { path } of changes.kept)
+    warn(`${destdir}${path} was edited and stays: remove --purge takes it, too`);
+  for (const path of configuration) say(`${would}remove ${destdir}${path}`);
+  if (dryRun) return;
+
+  const reload = async (): Promise<void> => {
+    if (isHere && hasSystemd()) await runTool('systemctl', ['daemon-reload']);
+  };
+  await carryOut({
+    destdir,
+    changes,
+    before: manifest,
+    manifestPath: layout.manifest,
+    settle: reload,
+    unsettle: reload,
+  });
+  for (const path of configuration) rmSync(join(destdir, path), { recursive: true });
+  for (const path of [configFolder, runFolder]) removeIfEmpty(join(destdir, path));
+  if (configuration.length > 0) await reload();
+  if (isHere) await removeUserIfUnused(removal);
+}
+
+/** What runs would go on without its program, and what is enabled would fail at the next boot. */
+async function checkUnused(): Promise<void> {
+  const units = [...new Set([...(await runningUnits()), ...enabledUnits('')])].filter(
+    (unit) => !unit.startsWith('ss-redir-rules@'), // stops with the one that needs it
+  );
+  if (units.length > 0)
+    throw new SetupError(`still in use: systemctl disable --now ${units.join(' ')}, and then again`);
+  const tables = await loadedTables();
+  if (tables.length === 0) return;
+  throw new SetupError(
+    `rules are loaded (${tables.join(', ')}): ss-nft down --all --kill-switch, and then again`,
+  );
+}
+
+function configurationOf(destdir: string): string[] {
+  return [configFolder, ...dropInFolders(destdir)].filter((path) => existsSync(join(destdir, path)));
+}
+
+function removeIfEmpty(path: string): void {
+  try {
+    rmdirSync(path);
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException;
+    if (!['ENOENT', 'ENOTEMPTY', 'EEXIST'].includes(code)) throw error;
+  }
+}
+
+/** Its number may not be given to another one as long as it means something here. */
+async function removeUserIfUnused({ warn }: Removal): Promise<void> {
+  if (!(await isOurUser())) return;
+  const [file] = await filesOfGroup();
+  if (file === undefined) await removeUser();
+  else warn(`the user ${user} stays: ${file} is of its group`);
+}

@@ -1,0 +1,185 @@
+/**
+ * Changes to the file system that happen as a whole or not at all:
+ *
+ *     1. stage     every new file beside its place, as .NAME.ss-setup: a full disk is noticed here
+ *     2. note      what is there and what will be, so that a run after a crash knows both for its own
+ *     3. exchange  rename(2) for each, keeping what was there as .NAME.ss-setup-old
+ *     4. settle    the caller's part (users, daemon-reload), which may fail
+ *     5. tidy up   the old ones and the directories that have become empty
+ *
+ * A failure in 1 to 4 undoes everything before it.
+ */
+import {
+  chmodSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { ToolError } from '../nft/tools.js';
+import { oneLine } from '../text.js';
+import type { Changes } from './changes.js';
+import { SetupError } from './error.js';
+import { formatManifest, type Manifest } from './manifest.js';
+
+export interface Transaction {
+  readonly destdir: string;
+  readonly changes: Changes;
+  readonly before: Manifest;
+  readonly manifestPath: string;
+  /** What else belongs to it, and may fail. */
+  settle(): Promise<void>;
+  /** After an undoing: the host looks again at what is there. */
+  unsettle(): Promise<void>;
+}
+
+/** @throws {SetupError | ToolError} */
+export async function carryOut(transaction: Transaction): Promise<void> {
+  const undo: (() => void)[] = [];
+  let isExchanged = false;
+  try {
+    const made = stage(transaction, undo);
+    const directories = [...new Set([...transaction.before.directories, ...made])];
+    note(transaction, directories, undo);
+    isExchanged = true;
+    exchange(transaction, undo);
+    await transaction.settle();
+    tidyUp(transaction, directories);
+  } catch (error) {
+    for (const step of undo.toReversed()) attempt(step);
+    if (isExchanged) await transaction.unsettle().catch(() => {}); // the first reason is the one to tell
+    throw explain(error);
+  }
+}
+
+/** @returns the directories that were made, parents first. */
+function stage({ destdir, changes, manifestPath }: Transaction, undo: (() => void)[]): string[] {
+  const made: string[] = [];
+  undo.push(() => {
+    for (const folder of made.toReversed()) attempt(() => rmdirSync(join(destdir, folder)));
+  });
+  if (changes.files.size > 0) makeParents(destdir, manifestPath, made);
+  for (const { path, content, mode } of changes.writes) {
+    makeParents(destdir, path, made);
+    const staged = stagedName(join(destdir, path));
+    rmSync(staged, { force: true }); // of a run that was killed
+    undo.push(() => rmSync(staged, { force: true }));
+    if (Buffer.isBuffer(content)) {
+      writeFileSync(staged, content, { flag: 'wx' });
+      chmodSync(staged, mode); // whatever the umask is
+    } else symlinkSync(content.linkTo, staged);
+  }
+  return made;
+}
+
+function makeParents(destdir: string, path: string, made: string[]): void {
+  const missing: string[] = [];
+  for (let folder = dirname(path); !existsSync(join(destdir, folder)); folder = dirname(folder)) {
+    missing.unshift(folder);
+    if (folder === '/') break;
+  }
+  for (const folder of missing) {
+    mkdirSync(join(destdir, folder), { recursive: folder === '/' });
+    made.push(folder);
+    chmodSync(join(destdir, folder), 0o755);
+  }
+}
+
+function note(
+  { destdir, changes, before, manifestPath }: Transaction,
+  directories: readonly string[],
+  undo: (() => void)[],
+): void {
+  const both = new Map(before.files);
+  for (const [path, digests] of changes.files)
+    both.set(path, [...new Set([...(both.get(path) ?? []), ...digests])]);
+  if (both.size === 0) return;
+  const path = join(destdir, manifestPath);
+  const old = existsSync(path) ? readFileSync(path) : undefined;
+  undo.push(() => (old === undefined ? rmSync(path, { force: true }) : replace(path, old)));
+  replace(path, formatManifest({ files: both, directories }));
+}
+
+function exchange({ destdir, changes }: Transaction, undo: (() => void)[]): void {
+  for (const { path, isNew } of changes.writes) {
+    const target = join(destdir, path);
+    if (!isNew) {
+      rmSync(oldName(target), { force: true });
+      linkSync(target, oldName(target)); // so that there is no moment without it
+    }
+    renameSync(stagedName(target), target);
+    undo.push(() => (isNew ? rmSync(target) : renameSync(oldName(target), target)));
+  }
+  for (const path of changes.removals) {
+    const target = join(destdir, path);
+    renameSync(target, oldName(target));
+    undo.push(() => renameSync(oldName(target), target));
+  }
+}
+
+function tidyUp(
+  { destdir, changes, before, manifestPath }: Transaction,
+  directories: readonly string[],
+): void {
+  const manifest = join(destdir, manifestPath);
+  if (changes.files.size > 0) replace(manifest, formatManifest({ files: changes.files, directories }));
+  else rmSync(manifest, { force: true });
+  // From here on nothing can be undone, and nothing has to be.
+  for (const path of new Set([...before.files.keys(), ...changes.files.keys()])) {
+    const target = join(destdir, path);
+    for (const name of [oldName(target), stagedName(target)]) attempt(() => rmSync(name, { force: true }));
+  }
+  for (const folder of directories.toReversed()) attempt(() => rmdirSync(join(destdir, folder))); // if empty
+}
+
+function replace(path: string, content: string | Buffer): void {
+  const staged = stagedName(path);
+  try {
+    writeFileSync(staged, content);
+    renameSync(staged, path);
+  } catch (error) {
+    attempt(() => rmSync(staged, { force: true }));
+    throw error;
+  }
+}
+
+function stagedName(path: string): string {
+  return join(dirname(path), `.${basename(path)}.ss-setup`);
+}
+
+function oldName(path: string): string {
+  return `${stagedName(path)}-old`;
+}
+
+function attempt(step: () => void): void {
+  try {
+    step();
+  } catch {
+    // What could be done is done; the reason that is told is the first one.
+  }
+}
+
+const hints: Readonly<Record<string, string>> = {
+  EACCES: 'run it as root',
+  EPERM: 'run it as root',
+  EROFS: 'the file system is read-only',
+  ENOSPC: 'no space is left',
+  EDQUOT: 'no space is left',
+  ENOTDIR: 'a file is in the place of a directory',
+};
+
+function explain(error: unknown): unknown {
+  if (error instanceof ToolError) return new SetupError(`${error.message}; nothing was changed`);
+  const { code = '', path, syscall } = error as NodeJS.ErrnoException;
+  if (syscall === undefined) return error;
+  const hint = hints[code];
+  return new SetupError(
+    `${syscall} ${oneLine(path ?? '')}: ${code}${hint === undefined ? '' : `: ${hint}`}; nothing was changed`,
+  );
+}
