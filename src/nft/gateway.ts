@@ -1,7 +1,7 @@
 /**
  * Rules and policy routing of an instance, up and down.
  *
- *     up     names and files read → conflicts → nft's own check → routing → what comes before the rules, rules → old routing away
+ *     up     names and files read → conflicts → routing → what comes before the rules, rules → old routing away
  *     down   tables, one transaction → routing that no instance needs any more
  *
  * Routing comes first and goes last: marked packets without it are stopped, but need not be. A process that is killed in
@@ -17,7 +17,7 @@ import { renderPreparation, renderRemoval, renderRules, renderSets, type Loaded 
 import { usesTproxy } from './ruleset.js';
 import { replaceSets } from './sets.js';
 import type { GatewaySettings } from './settings.js';
-import { runNft } from './tools.js';
+import { checkNft, checkNftApart, runNft } from './tools.js';
 
 /** Something of others is in the way. */
 export class ConflictError extends Error {
@@ -49,7 +49,9 @@ export async function check(settings: GatewaySettings, warn: (text: string) => v
   const addresses = await addressesOf(settings, warn);
   const conflicts = await findConflicts(settings);
   if (conflicts.length > 0) throw new ConflictError(conflicts);
-  await runNft(await replacement(settings, addresses, await loadedTables(settings)), { check: true });
+  const loaded = await loadedTables(settings);
+  if (loaded.size === 0) return checkNftApart(renderRules(settings, addresses));
+  await checkNft(await replacement(settings, addresses, loaded));
 }
 
 /**
@@ -63,10 +65,9 @@ export async function up(settings: GatewaySettings, warn: (text: string) => void
   if (conflicts.length > 0) throw new ConflictError(conflicts);
   for (const advice of adviceFor(settings)) warn(advice);
   const loaded = await loadedTables(settings);
-  await runNft(await replacement(settings, addresses, loaded), { check: true });
-
   const rollBack = usesTproxy(settings) ? await addRouting(routingOf(settings)) : async () => {};
-  const preparation = renderPreparation(settings, addresses, loaded);
+  const isFirst = (await findTable(rulesTableOf(settings.instance))) === undefined;
+  const preparation = renderPreparation(settings, addresses, loaded, isFirst);
   try {
     if (preparation !== undefined) await runNft(preparation.make);
     await runNft(await replacement(settings, addresses, preparation?.loaded ?? loaded));
@@ -99,7 +100,7 @@ async function replacement(settings: GatewaySettings, addresses: Addresses, load
   const names = dnsTableOf(settings.instance);
   if (settings.domainsFiles.length === 0 || (await findTable(names)) === undefined) return text;
   try {
-    await runNft(text, { check: true });
+    await checkNft(text);
     return text;
   } catch {
     return `${renderRemoval([names])}${text}`;

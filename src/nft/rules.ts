@@ -59,11 +59,12 @@ export interface Preparation {
   readonly loaded: Loaded;
 }
 
-/** Makes sets that the loaded tables lack; and where there are no rules yet a table that lets conntrack begin unseen. */
+/** Makes sets that the loaded tables lack; and where there is no table of the rules yet one that lets conntrack begin unseen. */
 export function renderPreparation(
   settings: GatewaySettings,
   addresses: Addresses,
   loaded: Loaded,
+  isFirst: boolean,
 ): Preparation | undefined {
   const ruleset = new Ruleset(settings, addresses);
   const make: string[] = [];
@@ -77,7 +78,7 @@ export function renderPreparation(
     inBetween.set(table, { ...contents, sets: [...contents.sets, ...lacking.map(({ name }) => name)] });
   }
   const rules = rulesTableOf(settings.instance);
-  const threshold = loaded.has(rules) ? [] : ruleset.thresholdTable();
+  const threshold = isFirst ? ruleset.thresholdTable() : [];
   if (threshold.length > 0) {
     make.push(...replace(rules, threshold, undefined));
     undo.push(...emptied(rules), '');

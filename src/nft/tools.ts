@@ -41,6 +41,7 @@ const debianPackages: Readonly<Record<string, string>> = {
   groupdel: 'passwd',
 };
 
+/** `unshare` becomes the nft that it starts, which then speaks for itself. */
 function explain(command: string, error: ExecaError): string {
   if (error.code === 'ENOENT') {
     const debian = debianPackages[command];
@@ -48,9 +49,8 @@ function explain(command: string, error: ExecaError): string {
   }
   const stderr = String(error.stderr ?? '').trim();
   if (stderr === '') return `${command}: ended with ${error.signal ?? `status ${error.exitCode}`}`;
-  return command === 'nft'
-    ? explainNft(stderr)
-    : `${command}: ${oneLine(stderr.replaceAll(/\s*\n\s*/g, '; '))}`;
+  const isNft = command === 'nft' || (command === 'unshare' && !stderr.startsWith('unshare:'));
+  return isNft ? explainNft(stderr) : `${command}: ${oneLine(stderr.replaceAll(/\s*\n\s*/g, '; '))}`;
 }
 
 /**
@@ -93,7 +93,26 @@ function hintFor(message: string, source: string): string {
   return missing.length === 0 ? '' : `is the kernel without ${missing.join(' or ')}?`;
 }
 
-/** Rules from text, in one transaction. `check` changes nothing. */
-export async function runNft(text: string, { check = false } = {}): Promise<void> {
-  await runTool('nft', [...(check ? ['-c'] : []), '-f', '-'], text);
+/** Rules from text, in one transaction. */
+export async function runNft(text: string): Promise<void> {
+  await runTool('nft', ['-f', '-'], text);
+}
+
+/** What nft and the kernel say of rules that stand beside or in the place of those that are loaded. Changes no rule. */
+export async function checkNft(text: string): Promise<void> {
+  await runTool('nft', ['-c', '-f', '-'], text);
+}
+
+/**
+ * The same for rules that need nothing of what is loaded. In a network namespace of its own: a check switches conntrack on for a
+ * moment, and of a connection that it sees by then it may remember the wrong end as the one who began.
+ */
+export async function checkNftApart(text: string): Promise<void> {
+  try {
+    await runTool('unshare', ['--net', 'nft', '-c', '-f', '-'], text);
+  } catch (error) {
+    // In some containers no namespace can be made.
+    if (!(error instanceof ToolError) || !error.message.startsWith('unshare:')) throw error;
+    await checkNft(text);
+  }
 }
