@@ -137,6 +137,7 @@ export class Ruleset {
       ...(this.hasStrays ? this.decisions.strays() : []),
       // ss-redir may go on when its rules are gone.
       this.tproxied.includes('udp') ? this.untracked() : [],
+      this.quotes ? this.quoting() : [],
       this.hasLan ? this.killForward() : [],
       this.own ? this.killOutput() : [],
     ]);
@@ -493,6 +494,7 @@ export class Ruleset {
     return baseChain('forward', 'filter', 'forward', 'filter + 1', [
       ...this.stopStrays,
       this.notLan,
+      ...(this.quotes ? quotingErrors : []),
       this.notOf(this.proxied),
       rule('ct direction reply counter accept', 'answers to connections from outside, as of port forwards'),
       ...this.rewritten,
