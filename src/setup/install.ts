@@ -2,13 +2,14 @@
 import { existsSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { runTool } from '../nft/tools.js';
-import { type Changes, planChanges } from './changes.js';
+import { planChanges } from './changes.js';
 import { listContents, type Shell } from './contents.js';
 import { SetupError } from './error.js';
 import { findPackaged, hasSystemd, isOurUser, removeUser, runningUnits } from './host.js';
 import { adminUnits, configFolder, dropInOf, layoutOf, runFolder, type Layout } from './layout.js';
 import { digestAt, readManifest, type Manifest } from './manifest.js';
 import { checkNode, checkVisible } from './node.js';
+import { tell } from './tell.js';
 import { carryOut } from './transaction.js';
 
 export interface Installation {
@@ -46,6 +47,7 @@ export async function install(installation: Installation): Promise<void> {
   }
   const changes = planChanges({ destdir, wanted, manifest });
   tell(changes, layout, installation);
+  if (changes.writes.length + changes.removals.length === 0) say('everything is in its place already');
   const hasHost = isHere && hasSystemd();
   const running = hasHost ? await runningUnits() : [];
   if (dryRun) {
@@ -91,26 +93,6 @@ function hostCommands({ sysusers, tmpfiles }: Layout): string[][] {
     ['systemd-tmpfiles', '--create', join(tmpfiles, 'ss-redir.conf')],
     ['systemctl', 'daemon-reload'],
   ];
-}
-
-/** The program's own files are many: one line for all of them. */
-function tell(changes: Changes, { library }: Layout, { destdir, dryRun, say, warn }: Installation): void {
-  const { writes, removals, kept } = changes;
-  const would = dryRun ? 'would ' : '';
-  const isInside = (path: string): boolean => path.startsWith(`${library}/`);
-  const count = writes.filter(({ path }) => isInside(path)).length;
-  const obsolete = removals.filter(isInside).length;
-  if (count > 0) say(`${would}write ${count} files below ${destdir}${library}`);
-  if (obsolete > 0) say(`${would}remove ${obsolete} files below ${destdir}${library}`);
-  for (const { path, isNew } of writes)
-    if (!isInside(path)) say(`${would}${isNew ? 'write' : 'replace'} ${destdir}${path}`);
-  for (const path of removals) if (!isInside(path)) say(`${would}remove ${destdir}${path}`);
-  if (writes.length + removals.length === 0) say('everything is in its place already');
-  for (const { path, newVersion } of kept) {
-    const beside =
-      newVersion === undefined ? 'no longer needed' : `the new version is ${destdir}${newVersion}`;
-    warn(`${destdir}${path} was edited and stays: ${beside}`);
-  }
 }
 
 function tellRunning(running: readonly string[], say: (line: string) => void): void {

@@ -35,8 +35,13 @@ export function readManifest(path: string): Manifest {
   }
 }
 
+/** Sorted, so that the same installation has the same manifest; a directory then comes before what is in it. */
 export function formatManifest({ files, directories }: Manifest): string {
-  return `${JSON.stringify({ files: Object.fromEntries(files), directories }, undefined, 1)}\n`;
+  const sorted = {
+    files: Object.fromEntries([...files].toSorted(([a], [b]) => (a < b ? -1 : 1))),
+    directories: directories.toSorted(),
+  };
+  return `${JSON.stringify(sorted, undefined, 1)}\n`;
 }
 
 /** Of what is to be written. */

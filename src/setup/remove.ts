@@ -17,6 +17,7 @@ import {
 } from './host.js';
 import { configFolder, layoutOf, runFolder, user } from './layout.js';
 import { readManifest } from './manifest.js';
+import { tell } from './tell.js';
 import { carryOut } from './transaction.js';
 
 export interface Removal {
@@ -30,7 +31,7 @@ export interface Removal {
 
 /** @throws {SetupError | ToolError} */
 export async function remove(removal: Removal): Promise<void> {
-  const { prefix, destdir, purge, dryRun, say, warn } = removal;
+  const { prefix, destdir, purge, dryRun, say } = removal;
   const layout = layoutOf(prefix);
   const isHere = destdir === '';
   const manifest = readManifest(join(destdir, layout.manifest));
@@ -43,12 +44,7 @@ export async function remove(removal: Removal): Promise<void> {
   const configuration = purge ? configurationOf(destdir) : [];
   const would = dryRun ? 'would ' : '';
   if (manifest.files.size === 0 && configuration.length === 0) say(`nothing is installed below ${prefix}`);
-  if (changes.removals.length > 0)
-    say(
-      `${would}remove ${changes.removals.length} files below ${destdir}${prefix} and of ${destdir}/etc/systemd`,
-    );
-  for (const { path } of changes.kept)
-    warn(`${destdir}${path} was edited and stays: remove --purge takes it, too`);
+  tell(changes, layout, removal);
   for (const path of configuration) say(`${would}remove ${destdir}${path}`);
   if (dryRun) return;
 

@@ -1,8 +1,8 @@
 /**
  * Changes to the file system that happen as a whole or not at all:
  *
- *     1. stage     every new file beside its place, as .NAME.ss-setup: a full disk is noticed here
- *     2. note      what is there and what will be, so that a run after a crash knows both for its own
+ *     1. note      what is there and what will be, so that a run after a crash knows both for its own
+ *     2. stage     every new file beside its place, as .NAME.ss-setup: a full disk is noticed here
  *     3. exchange  rename(2) for each, keeping what was there as .NAME.ss-setup-old
  *     4. settle    the caller's part (users, daemon-reload), which may fail
  *     5. tidy up   the old ones and the directories that have become empty
@@ -41,12 +41,23 @@ export interface Transaction {
 
 /** @throws {SetupError | ToolError} */
 export async function carryOut(transaction: Transaction): Promise<void> {
+  const { destdir, changes, before, manifestPath } = transaction;
   const undo: (() => void)[] = [];
   let isExchanged = false;
   try {
-    const made = stage(transaction, undo);
-    const directories = [...new Set([...transaction.before.directories, ...made])];
+    const paths = changes.writes.map(({ path }) => path);
+    if (changes.files.size > 0) paths.unshift(manifestPath);
+    const missing = missingFolders(destdir, paths);
+    const directories = [...new Set([...before.directories, ...missing])];
+    const isOfManifest = (folder: string): boolean => folder === '/' || manifestPath.startsWith(`${folder}/`);
+    makeFolders(destdir, missing.filter(isOfManifest), undo);
     note(transaction, directories, undo);
+    makeFolders(
+      destdir,
+      missing.filter((folder) => !isOfManifest(folder)),
+      undo,
+    );
+    stage(transaction, undo);
     isExchanged = true;
     exchange(transaction, undo);
     await transaction.settle();
@@ -58,36 +69,24 @@ export async function carryOut(transaction: Transaction): Promise<void> {
   }
 }
 
-/** @returns the directories that were made, parents first. */
-function stage({ destdir, changes, manifestPath }: Transaction, undo: (() => void)[]): string[] {
-  const made: string[] = [];
-  undo.push(() => {
-    for (const folder of made.toReversed()) attempt(() => rmdirSync(join(destdir, folder)));
-  });
-  if (changes.files.size > 0) makeParents(destdir, manifestPath, made);
-  for (const { path, content, mode } of changes.writes) {
-    makeParents(destdir, path, made);
-    const staged = stagedName(join(destdir, path));
-    rmSync(staged, { force: true }); // of a run that was killed
-    undo.push(() => rmSync(staged, { force: true }));
-    if (Buffer.isBuffer(content)) {
-      writeFileSync(staged, content, { flag: 'wx' });
-      chmodSync(staged, mode); // whatever the umask is
-    } else symlinkSync(content.linkTo, staged);
+/** Parents first; `/` is the destdir itself. */
+function missingFolders(destdir: string, paths: readonly string[]): string[] {
+  const missing = new Set<string>();
+  for (const path of paths) {
+    for (let folder = dirname(path); !existsSync(join(destdir, folder)); folder = dirname(folder)) {
+      missing.add(folder);
+      if (folder === '/') break;
+    }
   }
-  return made;
+  return [...missing].toSorted();
 }
 
-function makeParents(destdir: string, path: string, made: string[]): void {
-  const missing: string[] = [];
-  for (let folder = dirname(path); !existsSync(join(destdir, folder)); folder = dirname(folder)) {
-    missing.unshift(folder);
-    if (folder === '/') break;
-  }
-  for (const folder of missing) {
-    mkdirSync(join(destdir, folder), { recursive: folder === '/' });
-    made.push(folder);
-    chmodSync(join(destdir, folder), 0o755);
+function makeFolders(destdir: string, folders: readonly string[], undo: (() => void)[]): void {
+  for (const folder of folders) {
+    const path = join(destdir, folder);
+    mkdirSync(path, { recursive: folder === '/' });
+    undo.push(() => rmdirSync(path));
+    chmodSync(path, 0o755); // whatever the umask is
   }
 }
 
@@ -106,12 +105,25 @@ function note(
   replace(path, formatManifest({ files: both, directories }));
 }
 
+function stage({ destdir, changes }: Transaction, undo: (() => void)[]): void {
+  for (const { path, content, mode } of changes.writes) {
+    const staged = stagedName(join(destdir, path));
+    rmSync(staged, { force: true }); // of a run that was killed
+    undo.push(() => rmSync(staged, { force: true }));
+    if (Buffer.isBuffer(content)) {
+      writeFileSync(staged, content, { flag: 'wx' });
+      chmodSync(staged, mode);
+    } else symlinkSync(content.linkTo, staged);
+  }
+}
+
 function exchange({ destdir, changes }: Transaction, undo: (() => void)[]): void {
   for (const { path, isNew } of changes.writes) {
     const target = join(destdir, path);
     if (!isNew) {
       rmSync(oldName(target), { force: true });
       linkSync(target, oldName(target)); // so that there is no moment without it
+      undo.push(() => rmSync(oldName(target), { force: true }));
     }
     renameSync(stagedName(target), target);
     undo.push(() => (isNew ? rmSync(target) : renameSync(oldName(target), target)));
@@ -128,20 +140,26 @@ function tidyUp(
   directories: readonly string[],
 ): void {
   const manifest = join(destdir, manifestPath);
-  if (changes.files.size > 0) replace(manifest, formatManifest({ files: changes.files, directories }));
+  const { files } = changes;
+  if (files.size > 0) replace(manifest, formatManifest({ files, directories }));
   else rmSync(manifest, { force: true });
   // From here on nothing can be undone, and nothing has to be.
-  for (const path of new Set([...before.files.keys(), ...changes.files.keys()])) {
+  for (const path of new Set([manifestPath, ...before.files.keys(), ...files.keys()])) {
     const target = join(destdir, path);
     for (const name of [oldName(target), stagedName(target)]) attempt(() => rmSync(name, { force: true }));
   }
-  for (const folder of directories.toReversed()) attempt(() => rmdirSync(join(destdir, folder))); // if empty
+  for (const folder of directories.toSorted().toReversed()) {
+    if (folder !== '/') attempt(() => rmdirSync(join(destdir, folder))); // if empty
+  }
+  const left = directories.filter((folder) => folder !== '/' && existsSync(join(destdir, folder)));
+  if (files.size > 0) attempt(() => replace(manifest, formatManifest({ files, directories: left })));
 }
 
 function replace(path: string, content: string | Buffer): void {
   const staged = stagedName(path);
   try {
     writeFileSync(staged, content);
+    chmodSync(staged, 0o644);
     renameSync(staged, path);
   } catch (error) {
     attempt(() => rmSync(staged, { force: true }));
