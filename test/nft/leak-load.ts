@@ -13,6 +13,7 @@ const tcpPort = 80;
 const udpPort = 9;
 let attempts = 0;
 process.on('SIGUSR1', () => console.log(`attempts ${attempts}`));
+console.log('ready');
 
 if (mode === 'serve') {
   net.createServer(chat).listen(tcpPort, '::');

@@ -82,8 +82,16 @@ class LeakBed {
     writeFileSync(this.#config, JSON.stringify({ ...server, ...secret }), { mode: 0o600 });
   }
 
+  /** Ends when all of it has been seen to go directly. */
   async startLoad(kind: 'tcp' | 'udp'): Promise<void> {
-    this.#loads.push(await this.testbed.client.start(process.execPath, [load, kind, ...targets]));
+    const service = await this.testbed.client.start(process.execPath, [load, kind, ...targets]);
+    this.#loads.push(service);
+    await service.waitForOutput(/^ready$/m, startMs);
+    const kinds = new Set<string>();
+    while (kinds.size < targets.length) {
+      await delay(20);
+      for (const seen of Object.keys(await this.seen())) if (seen.startsWith(kind)) kinds.add(seen);
+    }
   }
 
   async startRedir(...more: string[]): Promise<void> {
@@ -262,11 +270,6 @@ for (const [mode, flags] of [
       await bed.startLoad('tcp');
       await bed.startLoad('udp');
       await delay(stateMs);
-      assert.deepEqual(
-        Object.keys(await bed.seen()).filter((kind) => kind !== 'icmp_any').length,
-        4,
-        'all is direct',
-      );
       await bed.up('--kill-switch');
       await play(t, bed);
     });
