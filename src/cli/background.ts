@@ -13,7 +13,7 @@ import { writeSync } from 'node:fs';
 import type { Readable } from 'node:stream';
 import { close } from '../linux/libc.js';
 import { discardStderr } from '../linux/process.js';
-import { type Logger, type LogLevel } from '../log.js';
+import { Logger, openLog, type LogLevel } from '../log.js';
 
 const channelFd = 3;
 const marker = 'SS_REDIR_BACKGROUND';
@@ -98,4 +98,13 @@ export class Launcher {
       // the command has been killed: nobody waits any more
     }
   }
+}
+
+/** To the system log, and to the terminal as long as the command there waits. */
+export function openBackgroundLog(ident: string, launcher: Launcher): Logger {
+  const syslog = openLog({ ident, useSyslog: true, verbose: true });
+  return new Logger((level, text) => {
+    launcher.tell(level, text);
+    syslog.write(level, text);
+  });
 }

@@ -9,7 +9,7 @@ import { optionsOf } from './options.js';
 import { accept, collect, tokenize, type Given } from './parse.js';
 import { translateExtra } from './nft-extra.js';
 
-export const nftCommands = ['up', 'down', 'render', 'check', 'status', 'refresh', 'names'] as const;
+export const nftCommands = ['up', 'down', 'hold', 'render', 'check', 'status', 'refresh', 'names'] as const;
 export type NftCommand = (typeof nftCommands)[number];
 
 export interface NftCommandLine {
@@ -20,6 +20,7 @@ export interface NftCommandLine {
   readonly configFile?: string;
   readonly all: boolean;
   readonly json: boolean;
+  readonly detach: boolean;
   readonly killSwitch: boolean;
   readonly settings: Settings;
 }
@@ -54,6 +55,7 @@ export function parseNftCommandLine(argv: readonly string[]): NftCommandLine {
     ...(configFile !== undefined && { configFile }),
     all: asked('all'),
     json: asked('json'),
+    detach: asked('detach'),
     killSwitch: asked('kill-switch'),
     settings: readSettings(given, isBare && command === undefined && configFile === undefined),
   };

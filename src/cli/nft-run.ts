@@ -5,13 +5,15 @@ import type { Settings } from '../config/setting.js';
 import { ConfigError, UsageError } from '../errors.js';
 import { renderNames } from '../nft/domains.js';
 import { check, ConflictError, down, downAll, refresh, render, up, type Removed } from '../nft/gateway.js';
+import { heldInstances, HolderClient } from '../nft/holder-client.js';
 import { listOurTables } from '../nft/loaded.js';
-import { dnsTableOf, killTableOf, tablePrefix } from '../nft/names.js';
+import { dnsTableOf, killTableOf, rulesTableOf, tablePrefix } from '../nft/names.js';
 import { readGatewaySettings, type GatewaySettings } from '../nft/settings.js';
 import { formatStatus, readStatus } from '../nft/status.js';
 import { ToolError } from '../nft/tools.js';
 import { oneLine } from '../text.js';
 import { helpText } from './help.js';
+import { hold } from './nft-hold.js';
 import { parseNftCommandLine, type NftCommand, type NftCommandLine } from './nft-parse.js';
 
 const exitFailed = 1;
@@ -22,12 +24,28 @@ const exitInternal = 70; // sysexits.h, EX_SOFTWARE
 
 const commands: Readonly<Record<NftCommand, (line: NftCommandLine) => Promise<number>>> = {
   up: async (line) => {
-    await up(await settingsOf(line), warn);
+    const settings = await settingsOf(line);
+    const holder = await HolderClient.findHere(line.instance);
+    if (holder === undefined) await up(settings, warn);
+    else await holder.apply(await inputOf(line), warn);
+    holder?.close();
     return 0;
   },
   down: async ({ all, instance, killSwitch }) => {
-    reportRemoved(all ? await downAll() : await down(instance, { killSwitch }));
+    const held: Pick<Removed, 'tables' | 'routing'>[] = [];
+    for (const name of all ? heldInstances() : [instance]) held.push(await stopHolder(name));
+    const rest = all ? await downAll() : await down(instance, { killSwitch });
+    reportRemoved({
+      tables: [...held.flatMap(({ tables }) => tables), ...rest.tables],
+      routing: [...held.flatMap(({ routing }) => routing), ...rest.routing],
+      kept: rest.kept,
+    });
     return 0;
+  },
+  hold: async (line) => {
+    const read = () => settingsOf(line);
+    // Its connections and children have ended as well: nothing is left to wait for.
+    process.exit(await hold(line.instance, line.detach, read));
   },
   render: async (line) => {
     print(await render(await settingsOf(line), warn));
@@ -36,7 +54,9 @@ const commands: Readonly<Record<NftCommand, (line: NftCommandLine) => Promise<nu
   check: async (line) => {
     const settings = await settingsOf(line);
     try {
-      await check(settings, warn);
+      const holder = await HolderClient.findHere(line.instance);
+      await check(settings, warn, { isHeld: holder !== undefined });
+      holder?.close();
     } catch (error) {
       if (!(error instanceof ConflictError) && !(error instanceof ToolError)) throw error;
       complain(error);
@@ -52,7 +72,10 @@ const commands: Readonly<Record<NftCommand, (line: NftCommandLine) => Promise<nu
     return found.some(({ problems }) => problems.length > 0) ? exitNotAsWanted : 0;
   },
   refresh: async (line) => {
-    await refresh(await settingsOf(line), warn);
+    const holder = await HolderClient.findHere(line.instance);
+    if (holder === undefined) await refresh(await settingsOf(line), warn);
+    else await holder.refresh(warn);
+    holder?.close();
     return 0;
   },
   names: async (line) => {
@@ -93,22 +116,36 @@ function failed(error: Error, exitCode: number): number {
   return exitCode;
 }
 
-/** Options win over the file, key by key. */
-async function settingsOf({
-  instance,
-  isNamed,
-  configFile,
-  settings,
-}: NftCommandLine): Promise<GatewaySettings> {
-  const merged = new Map(await fileSettings(instance, isNamed && !settings.has('local_port'), configFile));
-  const isCommandLine = merged.size === 0;
-  for (const [key, setting] of settings) merged.set(key, setting);
+async function settingsOf(line: NftCommandLine): Promise<GatewaySettings> {
+  const input = await inputOf(line);
   try {
-    return readGatewaySettings(merged, instance);
+    return readGatewaySettings(input, line.instance);
   } catch (error) {
+    const isCommandLine = [...input.values()].every(({ fromCommandLine }) => fromCommandLine);
     if (isCommandLine && error instanceof ConfigError) throw new UsageError(error.message);
     throw error;
   }
+}
+
+/** Options win over the file, key by key. */
+async function inputOf({ instance, isNamed, configFile, settings }: NftCommandLine): Promise<Settings> {
+  const file = await fileSettings(instance, isNamed && !settings.has('local_port'), configFile);
+  return new Map([...file, ...settings]);
+}
+
+/** What goes with the holder of an instance, if there is one. */
+async function stopHolder(instance: string): Promise<Pick<Removed, 'tables' | 'routing'>> {
+  const holder = await HolderClient.findHere(instance);
+  if (holder === undefined) return { tables: [], routing: [] };
+  if (holder.status.isService) {
+    holder.close();
+    throw new ConfigError(
+      `the rules of ${instance} are held by a service, process ${holder.status.pid}, which would start again: systemctl stop ss-redir@${instance} ss-redir-rules@${instance}`,
+    );
+  }
+  const removed = await holder.stop();
+  holder.close();
+  return { ...removed, tables: [rulesTableOf(instance), ...removed.tables] };
 }
 
 /** By ss-redir's own parser, so that both read the same servers and ports. */

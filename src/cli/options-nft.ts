@@ -333,6 +333,11 @@ export const nftOptions: readonly Option[] = [
   { short: 'f', long: 'flush', commands, help: 'as ss-nat: down' },
   { long: 'all', commands, help: 'down, status: all instances' },
   { long: 'json', commands, help: 'status: as JSON' },
+  {
+    long: 'detach',
+    commands,
+    help: 'hold: in the background, once the rules are there; tells the system log',
+  },
   { short: 'h', long: 'help', commands, help: 'this text' },
   { short: 'V', long: 'version', commands, help: 'name and version' },
 ];

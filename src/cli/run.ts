@@ -23,11 +23,11 @@ import { report } from '../control/report.js';
 import { Servers } from '../control/servers.js';
 import { Supervisor } from '../control/supervisor.js';
 import { ConfigError, SyscallError, UsageError } from '../errors.js';
-import { Logger, openLog } from '../log.js';
+import { type Logger, openLog } from '../log.js';
 import { takePassedSockets } from '../systemd/listen-fds.js';
 import { Notifier } from '../systemd/notify.js';
 import { takeWatchdogPeriod } from '../systemd/watchdog.js';
-import { Launcher, startInBackground, takeBackgroundMark } from './background.js';
+import { Launcher, openBackgroundLog, startInBackground, takeBackgroundMark } from './background.js';
 import { readGatewaySettings } from '../nft/settings.js';
 import { helpText } from './help.js';
 import { loadConfig } from './load-config.js';
@@ -77,15 +77,6 @@ async function leaveBehind(log: Logger): Promise<void> {
   const status = await startInBackground(log);
   log.flush();
   process.exit(status);
-}
-
-/** To the system log, and to the terminal as long as the command there waits. */
-function openBackgroundLog(command: Command, launcher: Launcher): Logger {
-  const syslog = openLog({ ident: command, useSyslog: true, verbose: true });
-  return new Logger((level, text) => {
-    launcher.tell(level, text);
-    syslog.write(level, text);
-  });
 }
 
 function holdPidFile(path: string): void {

@@ -9,9 +9,13 @@ import type { GatewaySettings } from './settings.js';
 import { describeListener, findListeners } from './sockets.js';
 import { runTool } from './tools.js';
 
-export async function findConflicts(settings: GatewaySettings): Promise<string[]> {
+/** `owns`: of who makes the rules. */
+export async function findConflicts(
+  settings: GatewaySettings,
+  { owns }: { readonly owns: boolean },
+): Promise<string[]> {
   const found = await Promise.all([
-    tableConflicts(settings),
+    tableConflicts(settings, owns),
     usesTproxy(settings) ? routingConflicts(routingOf(settings)) : [],
     markConflicts(settings),
     portConflicts(settings),
@@ -25,10 +29,11 @@ export function routingOf(settings: GatewaySettings): Routing {
 }
 
 /** A table with our name is ours if it says so, or has what the files of nft/ make. */
-async function tableConflicts({ instance }: GatewaySettings): Promise<string[]> {
+async function tableConflicts({ instance }: GatewaySettings, owns: boolean): Promise<string[]> {
   const name = rulesTableOf(instance);
   const table = await findTable(name);
   if (table === undefined) return [];
+  if (table.isOwned && owns) return [];
   if (table.isOwned) return [`table inet ${name} is held by another process, and only that may change it`];
   if (table.about !== undefined) return [];
   const objects = await listTable(name);

@@ -10,14 +10,15 @@
 import { ConfigError } from '../errors.js';
 import { collectAddresses, resolveServers, type Addresses } from './addresses.js';
 import { findConflicts, hasInterface, routingOf } from './conflicts.js';
-import { findTable, listOurTables, routingInUse, tablesOf } from './loaded.js';
+import { findTable, listOurTables, listTable, routingInUse, tablesOf } from './loaded.js';
 import { dnsTableOf, killTableOf, rulesTableOf } from './names.js';
 import { addRouting, hasIpv6, removeRouting } from './routing.js';
 import { renderPreparation, renderRemoval, renderRules, renderSets, type Loaded } from './rules.js';
 import { usesTproxy } from './ruleset.js';
-import { replaceSets } from './sets.js';
+import { replaceSets, type SetContents } from './sets.js';
 import type { GatewaySettings } from './settings.js';
 import { checkNft, checkNftApart, runNft } from './tools.js';
+import { plainWriter, type Writer } from './writer.js';
 
 /** Something of others is in the way. */
 export class ConflictError extends Error {
@@ -45,13 +46,17 @@ async function addressesOf(settings: GatewaySettings, warn: (text: string) => vo
 }
 
 /** What is in the way, and what nft says of the rules. Changes nothing. */
-export async function check(settings: GatewaySettings, warn: (text: string) => void): Promise<void> {
+export async function check(
+  settings: GatewaySettings,
+  warn: (text: string) => void,
+  { isHeld = false } = {},
+): Promise<void> {
   const addresses = await addressesOf(settings, warn);
-  const conflicts = await findConflicts(settings);
+  const conflicts = await findConflicts(settings, { owns: isHeld });
   if (conflicts.length > 0) throw new ConflictError(conflicts);
-  const loaded = await loadedTables(settings);
-  if (loaded.size === 0) return checkNftApart(renderRules(settings, addresses));
-  await checkNft(await replacement(settings, addresses, loaded));
+  const loaded = await loadedTables(settings, false);
+  if (!loaded.has(rulesTableOf(settings.instance))) return checkNftApart(renderRules(settings, addresses));
+  await checkNft(await replacement(settings, addresses, loaded, false));
 }
 
 /**
@@ -59,21 +64,26 @@ export async function check(settings: GatewaySettings, warn: (text: string) => v
  *
  * @throws {ConflictError | ConfigError | ToolError}
  */
-export async function up(settings: GatewaySettings, warn: (text: string) => void): Promise<void> {
-  const addresses = await addressesOf(settings, warn);
-  const conflicts = await findConflicts(settings);
+export async function up(
+  settings: GatewaySettings,
+  warn: (text: string) => void,
+  { writer = plainWriter, addresses = undefined as Addresses | undefined } = {},
+): Promise<void> {
+  addresses ??= await addressesOf(settings, warn);
+  const conflicts = await findConflicts(settings, writer);
   if (conflicts.length > 0) throw new ConflictError(conflicts);
-  for (const advice of adviceFor(settings)) warn(advice);
-  const loaded = await loadedTables(settings);
-  const rollBack = usesTproxy(settings) ? await addRouting(routingOf(settings)) : async () => {};
+  for (const advice of adviceFor(settings, writer.owns)) warn(advice);
+  const owned = writer.owns;
+  const loaded = await loadedTables(settings, owned);
+  const added = usesTproxy(settings) ? await addRouting(routingOf(settings)) : undefined;
   const isFirst = (await findTable(rulesTableOf(settings.instance))) === undefined;
-  const preparation = renderPreparation(settings, addresses, loaded, isFirst);
+  const preparation = renderPreparation(settings, addresses, loaded, { isFirst, owned });
   try {
-    if (preparation !== undefined) await runNft(preparation.make);
-    await runNft(await replacement(settings, addresses, preparation?.loaded ?? loaded));
+    if (preparation !== undefined) await writer.apply(preparation.make);
+    await writer.apply(await replacement(settings, addresses, preparation?.loaded ?? loaded, owned));
   } catch (error) {
-    if (preparation !== undefined) await runNft(preparation.undo).catch(() => {}); // not there: it was the first that failed
-    await rollBack();
+    if (preparation !== undefined) await writer.apply(preparation.undo).catch(() => {}); // not there: it was the first that failed
+    await added?.rollBack();
     throw error;
   }
   await removeRouting(await routingInUse(await listOurTables()));
@@ -81,13 +91,14 @@ export async function up(settings: GatewaySettings, warn: (text: string) => void
   if (usesTproxy(settings)) await addRouting(routingOf(settings));
 }
 
-/** Those that can be replaced in place. One loaded by hand is not: it is deleted and made anew. */
-async function loadedTables({ instance, killSwitch }: GatewaySettings): Promise<Loaded> {
+/** Those that can be replaced in place. One loaded by hand, or not yet owned, is not: it is deleted and made anew. */
+async function loadedTables({ instance, killSwitch }: GatewaySettings, owned: boolean): Promise<Loaded> {
   const [rules, kill] = await Promise.all([rulesTableOf(instance), killTableOf(instance)].map(findTable));
   return new Map(
-    [rules?.about === undefined ? undefined : rules, killSwitch ? kill : undefined].flatMap((table) =>
-      table === undefined ? [] : [[table.name, table]],
-    ),
+    [
+      rules?.about === undefined || rules.isOwned !== owned ? undefined : rules,
+      killSwitch ? kill : undefined,
+    ].flatMap((table) => (table === undefined ? [] : [[table.name, table]])),
   );
 }
 
@@ -95,16 +106,18 @@ async function loadedTables({ instance, killSwitch }: GatewaySettings): Promise<
  * The table of names stays when the rules are loaded anew, with what dnsmasq has put in; only where its sets would have
  * another timeout it begins anew.
  */
-async function replacement(settings: GatewaySettings, addresses: Addresses, loaded: Loaded): Promise<string> {
-  const text = renderRules(settings, addresses, loaded);
+async function replacement(
+  settings: GatewaySettings,
+  addresses: Addresses,
+  loaded: Loaded,
+  owned: boolean,
+): Promise<string> {
+  const text = renderRules(settings, addresses, loaded, owned);
   const names = dnsTableOf(settings.instance);
   if (settings.domainsFiles.length === 0 || (await findTable(names)) === undefined) return text;
-  try {
-    await checkNft(text);
-    return text;
-  } catch {
-    return `${renderRemoval([names])}${text}`;
-  }
+  const sets = (await listTable(names)).flatMap(({ set }) => set ?? []);
+  const fits = sets.every(({ timeout }) => timeout === settings.domainsTimeoutSeconds);
+  return fits ? text : `${renderRemoval([names])}${text}`;
 }
 
 /**
@@ -112,19 +125,28 @@ async function replacement(settings: GatewaySettings, addresses: Addresses, load
  *
  * @throws {ToolError} when the loaded rules have other sets: they are of other settings.
  */
-export async function refresh(settings: GatewaySettings, warn: (text: string) => void): Promise<void> {
-  const sets = renderSets(settings, await addressesOf(settings, warn));
-  const tables = [
-    rulesTableOf(settings.instance),
-    ...(settings.killSwitch ? [killTableOf(settings.instance)] : []),
-  ];
-  await runNft(tables.map((table) => replaceSets(table, sets)).join(''));
+export async function refresh(
+  settings: GatewaySettings,
+  warn: (text: string) => void,
+  { writer = plainWriter, addresses = undefined as Addresses | undefined } = {},
+): Promise<void> {
+  await fillSets(settings, renderSets(settings, addresses ?? (await addressesOf(settings, warn))), writer);
 }
 
-function adviceFor(settings: GatewaySettings): string[] {
+/** Gives sets of the loaded rules new contents, in the kill switch as well. */
+export async function fillSets(
+  { instance, killSwitch }: GatewaySettings,
+  sets: readonly SetContents[],
+  writer: Writer,
+): Promise<void> {
+  const tables = [rulesTableOf(instance), ...(killSwitch ? [killTableOf(instance)] : [])];
+  await writer.apply(tables.map((table) => replaceSets(table, sets)).join(''));
+}
+
+function adviceFor(settings: GatewaySettings, owned: boolean): string[] {
   const { fail, tcp, interfaces } = settings;
   const advice: string[] = [];
-  if (fail === 'open' && tcp === 'redirect') {
+  if (fail === 'open' && tcp === 'redirect' && !owned) {
     advice.push(
       'fail open and REDIRECT: connections go direct only when the rules are withdrawn; nobody does that when ss-redir ends (ss-nft down, or hold)',
     );
@@ -156,6 +178,15 @@ export async function down(instance: string, { killSwitch = false } = {}): Promi
   return remove(tables, there);
 }
 
+/** What is left when a holder's table has gone with it. */
+export async function removeUnheld(instance: string): Promise<Removed> {
+  const there = await listOurTables();
+  return remove(
+    there.filter((name) => name === dnsTableOf(instance)),
+    there,
+  );
+}
+
 /** All instances, kill switches too. */
 export async function downAll(): Promise<Removed> {
   const there = await listOurTables();
@@ -165,7 +196,9 @@ export async function downAll(): Promise<Removed> {
 async function remove(tables: readonly string[], there: readonly string[]): Promise<Removed> {
   for (const name of tables) {
     if ((await findTable(name))?.isOwned !== true) continue;
-    throw new ConfigError(`table inet ${name} is held by another process, and goes when that process ends`);
+    throw new ConfigError(
+      `table inet ${name} is held by a process that does not answer: it goes when that ends`,
+    );
   }
   if (tables.length > 0) await runNft(renderRemoval(tables));
   const left = there.filter((name) => !tables.includes(name));

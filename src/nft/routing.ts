@@ -58,13 +58,19 @@ interface RouteJson {
 /** Steps that undo one family's part, each as an `ip` command line. */
 type Undo = string[];
 
+/** What `addRouting` has made. */
+export interface Added {
+  readonly isNew: boolean;
+  /** Takes away exactly that. */
+  readonly rollBack: () => Promise<void>;
+}
+
 /**
  * Makes what is missing. What is there already, ours or an administrator's, stays.
  *
- * @returns what takes away again exactly what was made.
  * @throws {ToolError} after having undone the part that worked.
  */
-export async function addRouting(routing: Routing): Promise<() => Promise<void>> {
+export async function addRouting(routing: Routing): Promise<Added> {
   const undo: Undo[] = [];
   const rollBack = async () => {
     for (const words of undo.splice(0).toReversed()) await unless(absent, runTool('ip', words));
@@ -87,7 +93,7 @@ export async function addRouting(routing: Routing): Promise<() => Promise<void>>
     await rollBack();
     throw error;
   }
-  return rollBack;
+  return { isNew: undo.length > 0, rollBack };
 }
 
 /** Removes all of ours but what one of `kept` needs; returns what it removed, for people. */

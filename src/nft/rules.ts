@@ -37,13 +37,14 @@ export function renderRules(
   settings: GatewaySettings,
   addresses: Addresses,
   loaded: Loaded = new Map(),
+  owned = false,
 ): string {
   const ruleset = new Ruleset(settings, addresses);
   const rules = rulesTableOf(settings.instance);
   const kill = killTableOf(settings.instance);
   return [
     '# Made by ss-nft.',
-    ...replace(rules, ruleset.rulesTable(), loaded.get(rules)),
+    ...replace(rules, ruleset.rulesTable(), loaded.get(rules), owned),
     ...(settings.killSwitch ? replace(kill, ruleset.killTable(), loaded.get(kill)) : emptied(kill)),
     ...(settings.domainsFiles.length > 0 ? dnsTable(settings) : emptied(dnsTableOf(settings.instance))),
     '',
@@ -64,23 +65,24 @@ export function renderPreparation(
   settings: GatewaySettings,
   addresses: Addresses,
   loaded: Loaded,
-  isFirst: boolean,
+  { isFirst, owned = false }: { isFirst: boolean; owned?: boolean },
 ): Preparation | undefined {
   const ruleset = new Ruleset(settings, addresses);
   const make: string[] = [];
   const undo: string[] = [];
   const inBetween = new Map(loaded);
+  const rules = rulesTableOf(settings.instance);
   for (const [table, contents] of loaded) {
     const lacking = ruleset.sets().filter(({ name }) => !contents.sets.includes(name));
     if (lacking.length === 0) continue;
-    make.push(`table inet ${table} {`, ...indent(joined(lacking.map(({ lines }) => lines))), '}', '');
+    const lines = joined([owned && table === rules ? ownerFlag : [], ...lacking.map((set) => set.lines)]);
+    make.push(`table inet ${table} {`, ...indent(lines), '}', '');
     undo.push(...lacking.map(({ name }) => `delete set inet ${table} ${name}`), '');
     inBetween.set(table, { ...contents, sets: [...contents.sets, ...lacking.map(({ name }) => name)] });
   }
-  const rules = rulesTableOf(settings.instance);
   const threshold = isFirst ? ruleset.thresholdTable() : [];
   if (threshold.length > 0) {
-    make.push(...replace(rules, threshold, undefined));
+    make.push(...replace(rules, threshold, undefined, owned));
     undo.push(...emptied(rules), '');
     inBetween.set(rules, contentsOf(threshold));
   }
@@ -114,9 +116,24 @@ function emptied(table: string): string[] {
   return [`add table inet ${table}`, `delete table inet ${table}`];
 }
 
-function replace(table: string, body: readonly string[], contents: Contents | undefined): string[] {
+/** Said each time: a table of an owner is not to be mistaken for one without. */
+const ownerFlag = ['flags owner;'];
+
+function replace(
+  table: string,
+  body: readonly string[],
+  contents: Contents | undefined,
+  owned = false,
+): string[] {
   const cleared = contents === undefined ? emptied(table) : clear(table, body, contents);
-  return [...cleared, '', `table inet ${table} {`, ...indent(body), '}', ''];
+  return [
+    ...cleared,
+    '',
+    `table inet ${table} {`,
+    ...indent(joined([owned ? ownerFlag : [], body])),
+    '}',
+    '',
+  ];
 }
 
 /**

@@ -4,6 +4,7 @@
  * ss-rules (ifnames, src_…, dst_…, local_default, nft_…_extra) know them by.
  */
 import { isIP, isIPv4 } from 'node:net';
+import { resolve } from 'node:path';
 import * as v from 'valibot';
 import { readPort, readServer } from '../config/address.js';
 import { describe, type Settings } from '../config/setting.js';
@@ -333,14 +334,14 @@ function fromValues(values: Values, instance: string): GatewaySettings {
     srcDefault: values.src_default ?? 'checkdst',
     dstBypass: values.dst_ips_bypass ?? [],
     dstForward: values.dst_ips_forward ?? [],
-    dstBypassFiles: values.dst_ips_bypass_file ?? [],
-    dstForwardFiles: values.dst_ips_forward_file ?? [],
+    dstBypassFiles: (values.dst_ips_bypass_file ?? []).map((file) => resolve(file)),
+    dstForwardFiles: (values.dst_ips_forward_file ?? []).map((file) => resolve(file)),
     dstDefault: values.dst_default ?? 'forward',
     tcpPorts: values.tcp_ports ?? [],
     udpPorts: values.udp_ports ?? [],
     tcpExtra: values.nft_tcp_extra?.trim() ?? '',
     udpExtra: values.nft_udp_extra?.trim() ?? '',
-    domainsFiles: values.domains_file ?? [],
+    domainsFiles: (values.domains_file ?? []).map((file) => resolve(file)),
     domainsTimeoutSeconds: values.domains_timeout ?? defaultDomainsTimeoutSeconds,
     localDefault: values.local_default ?? 'bypass',
     localBypassMarks: values.local_bypass_mark ?? [],

@@ -24,6 +24,42 @@ export async function runTool(command: string, args: readonly string[], input?: 
   }
 }
 
+/** A tool that goes on running, fed and heard line by line. */
+export interface RunningTool {
+  readonly write: (text: string) => void;
+  readonly endInput: () => void;
+  readonly kill: (signal: NodeJS.Signals) => void;
+  /** Resolves when it has ended, or could not be started; never rejects. */
+  readonly ended: Promise<void>;
+}
+
+/** In a process group of its own: what a terminal sends to ours does not reach it. `onText` gets its output. */
+export function startTool(
+  command: string,
+  args: readonly string[],
+  env: Readonly<Record<string, string>>,
+  onText: (text: string) => void,
+): RunningTool {
+  const child = execa(command, args, {
+    env,
+    detached: true,
+    buffer: false,
+    reject: false,
+    all: true,
+    stdin: 'pipe',
+  });
+  child.all.setEncoding('utf8').on('data', onText);
+  child.stdin.on('error', () => {}); // it has ended, which `ended` tells
+  return {
+    write: (text) => void child.stdin.write(text),
+    endInput: () => void child.stdin.end(),
+    kill: (signal) => void child.kill(signal),
+    ended: child.then(({ code }) => {
+      if (code === 'ENOENT') onText(`Error: ${command}: not found\n`);
+    }),
+  };
+}
+
 /** What a tool that may be missing says, whatever its exit status is; undefined where there is none. */
 export async function askTool(command: string, args: readonly string[]): Promise<string | undefined> {
   const { stdout, code } = await execa(command, args, { reject: false, env: { LC_ALL: 'C' } });
@@ -62,7 +98,7 @@ function explain(command: string, error: ExecaError): string {
  *
  * and more of that where one error leads to another: the first is told.
  */
-function explainNft(stderr: string): string {
+export function explainNft(stderr: string): string {
   const lines = stderr.split('\n');
   const at = lines.findIndex((line) => /\bError: /.test(line));
   if (at < 0) return `nft: ${oneLine(lines[0]!)}`;

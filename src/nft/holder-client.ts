@@ -1,0 +1,141 @@
+/** Who speaks to a holder. */
+import { readdirSync, readlinkSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
+import { resolve } from 'node:path';
+import { ConfigError } from '../errors.js';
+import type { Settings } from '../config/setting.js';
+import {
+  holderDirectory,
+  holderSocketOf,
+  type HolderAnswer,
+  type HolderRequest,
+  type HolderStatus,
+} from './holder-protocol.js';
+import { ToolError } from './tools.js';
+
+/** A list of ten thousand networks is read and loaded in a second or two; names may take longer. */
+const patienceMs = 60_000;
+
+export class HolderClient {
+  readonly status: HolderStatus;
+  readonly #socket: Socket;
+  readonly #answers: Answers;
+
+  private constructor(socket: Socket, answers: Answers, status: HolderStatus) {
+    this.#socket = socket;
+    this.#answers = answers;
+    this.status = status;
+  }
+
+  /** The instance's holder; undefined where there is none. @throws {ConfigError} where it may not be spoken to. */
+  static async find(instance: string): Promise<HolderClient | undefined> {
+    const path = holderSocketOf(instance);
+    const socket = connect(path);
+    const answers = new Answers(socket);
+    try {
+      await new Promise<void>((connected, reject) => {
+        socket.once('connect', connected).once('error', reject);
+      });
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      // Nobody listens at a path that one has left who was killed.
+      if (code === 'ENOENT' || code === 'ECONNREFUSED' || code === 'ENOTDIR') return undefined;
+      throw new ConfigError(`${path}: ${code}: the rules are held by another user`);
+    }
+    const status = (await answers.to({ command: 'status' })) as HolderStatus;
+    return new HolderClient(socket, answers, status);
+  }
+
+  /** The same, but for those of other network namespaces, whose rules are not ours. */
+  static async findHere(instance: string): Promise<HolderClient | undefined> {
+    const holder = await HolderClient.find(instance);
+    if (holder === undefined || holder.status.network === readlinkSync('/proc/self/ns/net')) return holder;
+    holder.close();
+    return undefined;
+  }
+
+  /** Rules for these settings, in place of those that are there. `warn` hears what came up. */
+  async apply(settings: Settings, warn: (text: string) => void): Promise<void> {
+    const plain = Object.fromEntries([...settings].map(([key, { value }]) => [key, toSend(key, value)]));
+    const { warnings = [] } = await this.#answers.to({ command: 'apply', settings: plain });
+    warnings.forEach(warn);
+  }
+
+  async refresh(warn: (text: string) => void): Promise<void> {
+    const { warnings = [] } = await this.#answers.to({ command: 'refresh' });
+    warnings.forEach(warn);
+  }
+
+  /** Lets the holder end with this connection. */
+  async follow(): Promise<void> {
+    await this.#answers.to({ command: 'follow' });
+  }
+
+  async stop(): Promise<{ tables: readonly string[]; routing: readonly string[] }> {
+    const { tables = [], routing = [] } = await this.#answers.to({ command: 'stop' });
+    return { tables, routing };
+  }
+
+  /** The process goes on to live with a connection that is open. */
+  unref(): void {
+    this.#socket.unref();
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+}
+
+/** Lines in the order of the questions. */
+class Answers {
+  readonly #socket: Socket;
+  readonly #waiting: ((line: string | undefined) => void)[] = [];
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+    let heard = '';
+    socket.setEncoding('utf8').on('data', (text: string) => {
+      heard += text;
+      const lines = heard.split('\n');
+      heard = lines.pop()!;
+      for (const line of lines) this.#waiting.shift()?.(line);
+    });
+    socket.on('error', () => {}); // `close` follows
+    socket.on('close', () => {
+      for (const answer of this.#waiting.splice(0)) answer(undefined);
+    });
+  }
+
+  async to(request: HolderRequest): Promise<HolderAnswer> {
+    const line = await new Promise<string | undefined>((answered) => {
+      const late = setTimeout(() => this.#socket.destroy(), patienceMs);
+      this.#waiting.push((text) => {
+        clearTimeout(late);
+        answered(text);
+      });
+      this.#socket.write(`${JSON.stringify(request)}\n`);
+    });
+    if (line === undefined)
+      throw new ToolError(`the holder of the rules gave no answer to "${request.command}"`);
+    const answer = JSON.parse(line) as HolderAnswer;
+    if (!answer.ok) throw new ToolError(answer.error ?? 'the holder of the rules refused');
+    return answer;
+  }
+}
+
+/** Names of all instances that have, or had, a holder. */
+export function heldInstances(): string[] {
+  try {
+    return readdirSync(holderDirectory)
+      .filter((name) => name.endsWith('.rules'))
+      .map((name) => name.slice(0, -'.rules'.length));
+  } catch {
+    return [];
+  }
+}
+
+/** The holder is in another directory. */
+function toSend(key: string, value: unknown): unknown {
+  if (!key.endsWith('_file')) return value;
+  return [value].flat().map((path) => (typeof path === 'string' && path !== '' ? resolve(path) : path));
+}
