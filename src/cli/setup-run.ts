@@ -2,8 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { UsageError } from '../errors.js';
-import { ToolError } from '../nft/tools.js';
-import { SetupError } from '../setup/error.js';
+import { explain, SetupError } from '../setup/error.js';
 import { install } from '../setup/install.js';
 import { remove } from '../setup/remove.js';
 import { oneLine } from '../text.js';
@@ -32,8 +31,9 @@ async function exitCodeOf(argv: readonly string[]): Promise<number> {
   try {
     await carryOut(parseSetupCommandLine(argv));
     return 0;
-  } catch (error) {
-    if (error instanceof UsageError || error instanceof SetupError || error instanceof ToolError) {
+  } catch (thrown) {
+    const error = explain(thrown);
+    if (error instanceof UsageError || error instanceof SetupError) {
       for (const line of error.message.split('\n')) warn(line);
       return exitFailed;
     }

@@ -46,6 +46,11 @@ export async function runningUnits(): Promise<string[]> {
     .filter((unit) => unit !== '');
 }
 
+/** Of an instance's rules. */
+export function isHolder(unit: string): boolean {
+  return unit.startsWith('ss-redir-rules@');
+}
+
 /** Instances that the next boot starts: links in the folders of what wants them. */
 export function enabledUnits(destdir: string): string[] {
   const folder = join(destdir, adminUnits);

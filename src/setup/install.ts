@@ -1,11 +1,11 @@
 /** Puts everything in its place, in this order: is it allowed here → what changes → files → user, folders, systemd → what now. */
-import { existsSync, rmdirSync } from 'node:fs';
+import { existsSync, lstatSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { runTool } from '../nft/tools.js';
 import { planChanges } from './changes.js';
 import { listContents, type Shell } from './contents.js';
 import { SetupError } from './error.js';
-import { findPackaged, hasSystemd, isOurUser, removeUser, runningUnits } from './host.js';
+import { findPackaged, hasSystemd, isHolder, isOurUser, removeUser, runningUnits } from './host.js';
 import { adminUnits, configFolder, dropInOf, layoutOf, runFolder, type Layout } from './layout.js';
 import { digestAt, readManifest, type Manifest } from './manifest.js';
 import { checkNode, checkVisible } from './node.js';
@@ -63,7 +63,11 @@ export async function install(installation: Installation): Promise<void> {
     manifestPath: layout.manifest,
     settle: async () => {
       if (!hasHost) return;
-      for (const [command, ...words] of hostCommands(layout)) await runTool(command!, words); // oxlint-disable-line no-await-in-loop
+      for (const [command, ...words] of hostCommands(layout)) await runTool(command!, words);
+      // systemd-tmpfiles says nothing of what is in the way.
+      const obstacle = [configFolder, runFolder].find((path) => !lstatSync(path).isDirectory());
+      if (obstacle !== undefined)
+        throw new SetupError(`${obstacle} is in the place of a directory: move it away; nothing was changed`);
     },
     unsettle: async () => {
       if (!hasHost) return;
@@ -100,8 +104,4 @@ function tellRunning(running: readonly string[], say: (line: string) => void): v
   if (services.length > 0) say(`still of the old version: systemctl restart ${services.join(' ')}`);
   for (const unit of running.filter(isHolder))
     say(`${unit} goes on with the old version until it is stopped: a restart would open its rules`);
-}
-
-function isHolder(unit: string): boolean {
-  return unit.startsWith('ss-redir-rules@');
 }

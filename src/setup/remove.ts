@@ -1,6 +1,7 @@
 /** Takes away what `install` has put in place. What an administrator has written stays, unless he says purge. */
-import { existsSync, rmdirSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, rmdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { runTool } from '../nft/tools.js';
 import { planChanges } from './changes.js';
 import { SetupError } from './error.js';
@@ -10,6 +11,7 @@ import {
   filesOfGroup,
   findPackaged,
   hasSystemd,
+  isHolder,
   isOurUser,
   loadedTables,
   removeUser,
@@ -41,7 +43,7 @@ export async function remove(removal: Removal): Promise<void> {
     await checkUnused();
   }
   const changes = planChanges({ destdir, wanted: [], manifest, purge });
-  const configuration = purge ? configurationOf(destdir) : [];
+  const configuration = purge ? configurationOf(destdir, new Set(changes.removals)) : [];
   const would = dryRun ? 'would ' : '';
   if (manifest.files.size === 0 && configuration.length === 0) say(`nothing is installed below ${prefix}`);
   tell(changes, layout, removal);
@@ -59,7 +61,7 @@ export async function remove(removal: Removal): Promise<void> {
     settle: reload,
     unsettle: reload,
   });
-  for (const path of configuration) rmSync(join(destdir, path), { recursive: true });
+  for (const path of configuration) rmSync(join(destdir, path), { recursive: true, force: true });
   for (const path of [configFolder, runFolder]) removeIfEmpty(join(destdir, path));
   if (configuration.length > 0) await reload();
   if (isHere) await removeUserIfUnused(removal);
@@ -67,9 +69,12 @@ export async function remove(removal: Removal): Promise<void> {
 
 /** What runs would go on without its program, and what is enabled would fail at the next boot. */
 async function checkUnused(): Promise<void> {
-  const units = [...new Set([...(await runningUnits()), ...enabledUnits('')])].filter(
-    (unit) => !unit.startsWith('ss-redir-rules@'), // stops with the one that needs it
-  );
+  let units = await usedUnits();
+  // systemd stops a holder only a moment after the service that needed it.
+  for (let round = 0; round < holderRounds && units.length > 0 && units.every(isHolder); round++) {
+    await delay(holderRoundMs);
+    units = await usedUnits();
+  }
   if (units.length > 0)
     throw new SetupError(`still in use: systemctl disable --now ${units.join(' ')}, and then again`);
   const tables = await loadedTables();
@@ -79,8 +84,21 @@ async function checkUnused(): Promise<void> {
   );
 }
 
-function configurationOf(destdir: string): string[] {
-  return [configFolder, ...dropInFolders(destdir)].filter((path) => existsSync(join(destdir, path)));
+const holderRoundMs = 250;
+const holderRounds = 20; // 5 s
+
+/** A holder counts only where nothing that needs it is among them: with that it stops by itself. */
+async function usedUnits(): Promise<string[]> {
+  const units = [...new Set([...(await runningUnits()), ...enabledUnits('')])];
+  return units.filter((unit) => !isHolder(unit) || !units.includes(unit.replace('-rules@', '@')));
+}
+
+/** Not the folders in which there is nothing but what is removed anyhow. */
+function configurationOf(destdir: string, removals: ReadonlySet<string>): string[] {
+  const dropIns = dropInFolders(destdir).filter((folder) =>
+    readdirSync(join(destdir, folder)).some((name) => !removals.has(join(folder, name))),
+  );
+  return existsSync(join(destdir, configFolder)) ? [configFolder, ...dropIns] : dropIns;
 }
 
 function removeIfEmpty(path: string): void {

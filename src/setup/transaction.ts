@@ -22,10 +22,8 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { ToolError } from '../nft/tools.js';
-import { oneLine } from '../text.js';
 import type { Changes } from './changes.js';
-import { SetupError } from './error.js';
+import { explain } from './error.js';
 import { formatManifest, type Manifest } from './manifest.js';
 
 export interface Transaction {
@@ -65,7 +63,7 @@ export async function carryOut(transaction: Transaction): Promise<void> {
   } catch (error) {
     for (const step of undo.toReversed()) attempt(step);
     if (isExchanged) await transaction.unsettle().catch(() => {}); // the first reason is the one to tell
-    throw explain(error);
+    throw explain(error, '; nothing was changed');
   }
 }
 
@@ -181,23 +179,4 @@ function attempt(step: () => void): void {
   } catch {
     // What could be done is done; the reason that is told is the first one.
   }
-}
-
-const hints: Readonly<Record<string, string>> = {
-  EACCES: 'run it as root',
-  EPERM: 'run it as root',
-  EROFS: 'the file system is read-only',
-  ENOSPC: 'no space is left',
-  EDQUOT: 'no space is left',
-  ENOTDIR: 'a file is in the place of a directory',
-};
-
-function explain(error: unknown): unknown {
-  if (error instanceof ToolError) return new SetupError(`${error.message}; nothing was changed`);
-  const { code = '', path, syscall } = error as NodeJS.ErrnoException;
-  if (syscall === undefined) return error;
-  const hint = hints[code];
-  return new SetupError(
-    `${syscall} ${oneLine(path ?? '')}: ${code}${hint === undefined ? '' : `: ${hint}`}; nothing was changed`,
-  );
 }

@@ -68,12 +68,12 @@ export const scenarios: Record<string, () => Promise<void>> = {
 
   'directories and user are there as sysusers and tmpfiles say': async () => {
     const group = Number(output('id', '-g', 'ss-redir'));
-    for (const [path, uid] of [
-      ['/etc/ss-redir', 0],
-      ['/run/ss-redir', Number(output('id', '-u', 'ss-redir'))],
+    for (const [path, uid, mode] of [
+      ['/etc/ss-redir', 0, 0o2750],
+      ['/run/ss-redir', Number(output('id', '-u', 'ss-redir')), 0o750],
     ] as const) {
       const stat = statSync(path);
-      assert.deepEqual([stat.uid, stat.gid, stat.mode & 0o777], [uid, group, 0o750], path);
+      assert.deepEqual([stat.uid, stat.gid, stat.mode & 0o7777], [uid, group, mode], path);
     }
   },
 

@@ -1,0 +1,396 @@
+// The walk of ss-redir(7) from nothing to a working gateway and back, under a real systemd. booted.test.ts boots it and runs
+// this file there with the argument "run".
+//
+//   lan (192.168.77.2) -> br-lan, this host, wan -> net: ss-server at 198.51.100.7, target at 8.8.8.8
+//
+// lan and net are network namespaces. The target says to its client who that is: through the proxy it is the server.
+import assert from 'node:assert/strict';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import {
+  appendFileSync,
+  cpSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  unlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { connect, createServer } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { nftCommands } from '../../src/cli/nft-parse.js';
+import { repository, runScenarios, type Scenarios } from '../helpers/booted.js';
+import { examplesOf, readPage, sectionOf, type Example } from '../man/pages.js';
+
+const program = fileURLToPath(import.meta.url);
+const setupScript = join(repository, 'dist/src/bin/ss-setup.js');
+const installed = '/usr/local/bin/ss-setup';
+const service = 'ss-redir@lan.service';
+const holder = 'ss-redir-rules@lan.service';
+const server = '198.51.100.7'; // as in the page
+const lan = { router: '192.168.77.1', client: '192.168.77.2' };
+const wan = { router: '192.168.78.1', far: '192.168.78.2' };
+const target = { host: '8.8.8.8', port: 9001, udpPort: 9011 };
+
+/** The blocks of the walk, in their order. */
+const walk: readonly Example[] = examplesOf(
+  sectionOf(readPage('ss-redir.7'), 'SIX COMMANDS TO A GATEWAY'),
+  'ss-redir.7',
+);
+
+let before: Map<string, string>;
+let kernelBefore: string;
+
+/** In the order in which they run. */
+export const scenarios: Scenarios = {
+  'the walk of ss-redir(7) has at most six commands': async () => {
+    const commands = walk
+      .filter(({ kind }) => kind !== 'file')
+      .flatMap(({ text }) => text.trim().split('\n'));
+    assert.ok(commands.length <= 6, commands.join('\n'));
+  },
+
+  'where it fails late, at a folder, nothing is installed, and the user is not there either': async () => {
+    before = filesThere();
+    writeFileSync('/run/ss-redir', '');
+    const { status, stderr } = setup('install', '--rules', 'lan');
+    unlinkSync('/run/ss-redir');
+    assert.equal(status, 1, stderr);
+    assert.match(
+      stderr,
+      /^ss-setup: \/run\/ss-redir is in the place of a directory: move it away; nothing was changed\n$/,
+    );
+    assert.deepEqual(difference(before, filesThere()), []);
+    assert.equal(spawnSync('id', ['ss-redir']).status, 1);
+  },
+
+  'its third command installs: units, user, folders; and says nothing of what runs': async () => {
+    const command = walk.find(({ text }) => text.includes('ss-setup'));
+    const { status, stdout, stderr } = spawnSync('sh', ['-c', command!.text], {
+      cwd: repository,
+      encoding: 'utf8',
+    });
+    assert.deepEqual([status, stderr], [0, '']);
+    assert.doesNotMatch(stdout, /restart/);
+    const [uid, gid] = ['-u', '-g'].map((flag) => Number(output('id', flag, 'ss-redir')));
+    for (const [path, owner, mode] of [
+      ['/etc/ss-redir', 0, 0o2750],
+      ['/run/ss-redir', uid, 0o750],
+    ] as const) {
+      const there = lstatSync(path);
+      assert.deepEqual([there.uid, there.gid, there.mode & 0o7777], [owner, gid, mode], path);
+    }
+    assert.equal(output('systemctl', 'show', '--value', '-p', 'LoadState', service).trim(), 'loaded');
+    assert.match(output('systemctl', 'show', '-p', 'Requires', service), /ss-redir-rules@lan\.service/);
+  },
+
+  'with its file and its fifth command the gateway works: TCP and UDP of the LAN come from the server':
+    async () => {
+      kernelBefore = kernelState();
+      const file = walk.find((example) => example.kind === 'file');
+      assert.equal(file?.path, '/etc/ss-redir/lan.conf');
+      writeFileSync(file.path, file.text);
+      output('chmod', 'o=', file.path); // as a warning says; the group, which reads it, is the folder's
+      assert.deepEqual([await ask('tcp'), await ask('udp')], [lan.client, lan.client]); // routed, not proxied
+      const start = walk.find(({ text }) => text.includes('enable --now'));
+      output('sh', '-c', start!.text);
+      for (const unit of [service, holder]) assert.equal(show(unit, 'ActiveState'), 'active');
+      assert.deepEqual([await ask('tcp'), await ask('udp')], [server, server]);
+      assert.equal(output('systemctl', 'is-enabled', service).trim(), 'enabled');
+    },
+
+  'installing it again changes nothing; another version names what runs, and goes on running': async () => {
+    const there = filesThere();
+    const again = setup('install');
+    assert.deepEqual([again.status, again.stdout], [0, 'everything is in its place already\n'], again.stderr);
+    assert.deepEqual(difference(there, filesThere()), []);
+    const pid = show(service, 'MainPID');
+    cpSync('/usr/local/lib/ss-redir', '/tmp/newer', { recursive: true });
+    appendFileSync('/tmp/newer/dist/src/cli/run.js', '// newer\n');
+    const newer = setupBy('/tmp/newer/dist/src/bin/ss-setup.js', 'install');
+    assert.equal(newer.status, 0, newer.stderr);
+    assert.match(newer.stdout, new RegExp(`: systemctl restart ${service.replace('.', String.raw`\.`)}\n`));
+    assert.equal(show(service, 'MainPID'), pid);
+    output('systemctl', 'restart', service);
+    assert.deepEqual([await ask('tcp'), await ask('udp')], [server, server]);
+    rmSync('/tmp/newer', { recursive: true });
+  },
+
+  'as long as it runs or is enabled, or rules are loaded, it is not removed': async () => {
+    const there = filesThere();
+    assert.equal(refused(), `ss-setup: still in use: systemctl disable --now ${service}, and then again\n`);
+    output('systemctl', 'stop', service);
+    assert.equal(refused(), `ss-setup: still in use: systemctl disable --now ${service}, and then again\n`);
+    output('systemctl', 'disable', service);
+    output('ss-nft', 'up', 'lan');
+    assert.match(
+      refused(),
+      /^ss-setup: rules are loaded \(ss_redir_lan\): ss-nft down --all --kill-switch, /,
+    );
+    output('ss-nft', 'down', '--all', '--kill-switch');
+    output('systemctl', 'enable', '--now', service);
+    assert.deepEqual(difference(there, filesThere()), []);
+  },
+
+  'stopped and disabled, it leaves no rule, no route and no process': async () => {
+    output('systemctl', 'disable', '--now', service);
+    await until(() => show(holder, 'ActiveState') === 'inactive');
+    assert.deepEqual([await ask('tcp'), await ask('udp')], [lan.client, lan.client]);
+    assert.equal(kernelState(), kernelBefore);
+    const uid = output('id', '-u', 'ss-redir').trim();
+    const processes = readdirSync('/proc').filter((name) => /^\d+$/.test(name));
+    assert.deepEqual(
+      processes.filter((pid) => ownerOf(pid) === uid),
+      [],
+    );
+    assert.deepEqual(readdirSync('/run/ss-redir'), []);
+  },
+
+  "remove leaves the administrator's configuration, which a new installation finds": async () => {
+    appendFileSync('/usr/local/share/ss-redir/tproxy.nft', '# mine\n');
+    const { status, stderr } = setupBy(installed, 'remove');
+    assert.equal(status, 0);
+    assert.match(stderr, /tproxy\.nft was edited and stays/);
+    assert.match(stderr, /the user ss-redir stays: \/etc\/ss-redir is of its group/);
+    assert.deepEqual(
+      difference(before, filesThere()).filter((path) => !isUserBase(path) && !lstatSync(path).isDirectory()),
+      [
+        '/etc/ss-redir/lan.conf',
+        '/usr/local/lib/ss-redir/installed.json',
+        '/usr/local/share/ss-redir/tproxy.nft',
+      ],
+    );
+    assert.equal(setup('install', '--rules', 'lan').status, 0);
+    output('systemctl', 'enable', '--now', service);
+    assert.equal(await ask('tcp'), server);
+    output('systemctl', 'disable', '--now', service);
+    await until(() => show(holder, 'ActiveState') === 'inactive');
+  },
+
+  'remove --purge leaves nothing: files, user, rules and routes are as before': async () => {
+    const { status, stdout, stderr } = setupBy(installed, 'remove', '--purge');
+    assert.deepEqual([status, stderr], [0, '']);
+    assert.match(stdout, /^remove \/etc\/ss-redir$/m);
+    assert.deepEqual(difference(before, filesThere()), []);
+    assert.equal(kernelState(), kernelBefore);
+    assert.equal(spawnSync('id', ['ss-redir']).status, 1);
+    assert.equal(show(service, 'LoadState'), 'not-found');
+    const again = setup('remove', '--purge');
+    assert.deepEqual(
+      [again.status, again.stdout],
+      [0, 'nothing is installed below /usr/local\n'],
+      again.stderr,
+    );
+  },
+};
+
+const parts: Record<string, () => Promise<unknown>> = {
+  run: async () => {
+    await makeNetwork();
+    await runScenarios(scenarios);
+  },
+  target: runTarget,
+  ask: () => runAsk(process.argv[3]!),
+};
+await parts[process.argv[2] ?? '']?.();
+
+interface Run {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+function setup(...words: string[]): Run {
+  return setupBy(setupScript, ...words);
+}
+
+function setupBy(script: string, ...words: string[]): Run {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [script, ...words], { encoding: 'utf8' });
+  return { status, stdout, stderr };
+}
+
+/** What `remove` says while it refuses. */
+function refused(): string {
+  const { status, stderr } = setupBy(installed, 'remove', '--purge');
+  assert.equal(status, 1);
+  return stderr;
+}
+
+async function makeNetwork(): Promise<void> {
+  // No network will come online here.
+  for (const kind of ['systemd-networkd', 'ifupdown', 'NetworkManager'])
+    output('systemctl', 'mask', '--quiet', `${kind}-wait-online.service`);
+  const lines = `
+    netns add lan
+    netns add net
+    link add br-lan type bridge
+    link add port type veth peer name eth0 netns lan
+    link add wan type veth peer name eth0 netns net
+    link set port master br-lan up
+    link set br-lan up
+    link set wan up
+    address add ${lan.router}/24 dev br-lan
+    address add ${wan.router}/24 dev wan
+    route add default via ${wan.far}
+    -n lan link set eth0 up
+    -n lan address add ${lan.client}/24 dev eth0
+    -n lan route add default via ${lan.router}
+    -n net link set lo up
+    -n net link set eth0 up
+    -n net address add ${wan.far}/24 dev eth0
+    -n net address add ${server}/32 dev lo
+    -n net address add ${target.host}/32 dev lo
+    -n net route add ${lan.client} via ${wan.router}`;
+  for (const line of lines.trim().split('\n')) output('ip', ...line.trim().split(' '));
+  output('sysctl', '-qw', 'net.ipv4.ip_forward=1');
+  for (const key of ['iptables', 'ip6tables'])
+    // as the page says of bridges
+    if (existsSync('/proc/sys/net/bridge')) output('sysctl', '-qw', `net.bridge.bridge-nf-call-${key}=0`);
+  if (!nftCommands.some((command) => String(command) === 'hold')) {
+    mkdirSync('/run/systemd/system/ss-redir-rules@.service.d', { recursive: true });
+    const changes = [
+      'Type=oneshot',
+      'Restart=no',
+      'RemainAfterExit=yes',
+      'ExecStart=',
+      'ExecStart=/usr/local/bin/ss-nft up %i',
+    ];
+    writeFileSync(
+      '/run/systemd/system/ss-redir-rules@.service.d/test.conf',
+      ['[Service]', ...changes, ''].join('\n'),
+    );
+  }
+  const words = ['netns', 'exec', 'net', process.execPath];
+  const child = spawn('ip', [...words, program, 'target'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  await once(child.stdout, 'data');
+  // The other end, with the secret of the page; its connections to the target leave from its own address.
+  const file = '/tmp/server.json';
+  const config = {
+    server,
+    server_port: 8388,
+    local_address: server,
+    method: 'aes-256-gcm',
+    password: 'change me',
+  };
+  writeFileSync(file, JSON.stringify({ ...config, mode: 'tcp_and_udp' }), { mode: 0o600 });
+  const bin = join(repository, 'dist/src/bin/ss-server.js');
+  spawn('ip', [...words, bin, '-c', file], { stdio: ['ignore', 'inherit', 'inherit'] });
+  await until(() => output('ip', 'netns', 'exec', 'net', 'ss', '-Hltn').includes(':8388'));
+}
+
+/** Tells each client its address. */
+async function runTarget(): Promise<void> {
+  const tcp = createServer((socket) => socket.on('error', () => {}).end(String(socket.remoteAddress)));
+  tcp.listen(target.port, target.host);
+  const udp = createSocket('udp4');
+  udp.on('message', (_, from) => udp.send(from.address, from.port, from.address));
+  udp.bind(target.udpPort, target.host);
+  await Promise.all([once(tcp, 'listening'), once(udp, 'listening')]);
+  console.log('listening');
+}
+
+/** As whom the target sees a client in the LAN. */
+async function ask(protocol: 'tcp' | 'udp'): Promise<string> {
+  const child = spawn('ip', ['netns', 'exec', 'lan', process.execPath, program, 'ask', protocol], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  let answer = '';
+  child.stdout.on('data', (data: Buffer) => (answer += data.toString()));
+  await once(child, 'close');
+  return answer;
+}
+
+async function runAsk(protocol: string): Promise<void> {
+  const timer = setTimeout(() => process.exit(1), 10_000);
+  if (protocol === 'tcp') {
+    const socket = connect(target.port, target.host);
+    socket.on('data', (data) => process.stdout.write(data));
+    socket.on('error', ({ message }) => process.stdout.write(message));
+    await once(socket, 'close');
+  } else {
+    const socket = createSocket('udp4');
+    socket.send('who am I?', target.udpPort, target.host);
+    const [data] = (await once(socket, 'message')) as [Buffer];
+    process.stdout.write(data);
+    socket.close();
+  }
+  clearTimeout(timer);
+}
+
+/** Rules, policy routing, routes: what others count, expire and learn apart. */
+function kernelState(): string {
+  return [
+    output('nft', 'list', 'ruleset'),
+    ...['-4', '-6'].flatMap((family) => [
+      output('ip', family, 'rule'),
+      output('ip', family, 'route', 'show', 'table', 'all'),
+    ]),
+  ].join('\n--\n');
+}
+
+/** Everything but what the kernel, systemd and this test keep, with what it is. */
+function filesThere(): Map<string, string> {
+  const found = new Map<string, string>();
+  const left = ['/etc', '/usr', '/opt', '/var/lib', '/srv', '/home', '/run/ss-redir'];
+  for (let path = left.pop(); path !== undefined; path = left.pop()) {
+    const status = lstatSync(path, { throwIfNoEntry: false });
+    if (status === undefined || isOfSystem(path)) continue;
+    if (status.isDirectory()) left.push(...readdirSync(path).map((name) => `${path}/${name}`));
+    const what = status.isSymbolicLink()
+      ? readlinkSync(path)
+      : status.isFile()
+        ? contentOf(path, status.size)
+        : '';
+    found.set(path, `${status.mode.toString(8)} ${status.uid} ${status.gid} ${what}`);
+  }
+  return found;
+}
+
+/** Of large files, which only packages have here, the size. */
+function contentOf(path: string, size: number): string {
+  return path.startsWith('/etc') && size < 1e5 ? readFileSync(path, 'latin1') : String(size);
+}
+
+function isUserBase(path: string): boolean {
+  return /^\/etc\/g?(?:passwd|group|shadow)$/.test(path);
+}
+
+/** Backups and locks of the user database, passwd(5), and what systemd notes of itself. */
+function isOfSystem(path: string): boolean {
+  return /^\/etc\/(?:passwd-|group-|shadow-|gshadow-|subuid-|subgid-|\.pwd\.lock|\.updated|machine-id|resolv\.conf)$|^\/var\/lib\/systemd|^\/var\/\.updated/.test(
+    path,
+  );
+}
+
+function difference(one: ReadonlyMap<string, string>, other: ReadonlyMap<string, string>): string[] {
+  const paths = new Set([...one.keys(), ...other.keys()]);
+  return [...paths].filter((path) => one.get(path) !== other.get(path)).toSorted();
+}
+
+function show(unit: string, property: string): string {
+  return output('systemctl', 'show', '--value', '-p', property, unit).trim();
+}
+
+function output(command: string, ...words: string[]): string {
+  return execFileSync(command, words, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+}
+
+function ownerOf(pid: string): string | undefined {
+  const status = lstatSync(`/proc/${pid}`, { throwIfNoEntry: false });
+  return status === undefined ? undefined : String(status.uid);
+}
+
+async function until(isTrue: () => boolean, ms = 15_000): Promise<void> {
+  const end = performance.now() + ms;
+  while (!isTrue()) {
+    assert.ok(performance.now() < end, `not true after ${ms} ms: ${String(isTrue)}`);
+    await delay(50);
+  }
+}
