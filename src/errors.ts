@@ -8,6 +8,22 @@ export class ConfigError extends Error {
   override name = 'ConfigError';
 }
 
+/** A program that was run is missing, or refused; the message says which and why. */
+export class ToolError extends Error {
+  override name = 'ToolError';
+}
+
+/** Something of others is in the way. */
+export class ConflictError extends Error {
+  override name = 'ConflictError';
+  readonly conflicts: readonly string[];
+
+  constructor(conflicts: readonly string[]) {
+    super(conflicts.join('\n'));
+    this.conflicts = conflicts;
+  }
+}
+
 export type ProtocolErrorCode =
   | 'FORGED' // an AEAD tag does not match: wrong key, other cipher, tampering or garbage
   | 'BAD_LENGTH' // a record length outside 1..maxPayload

@@ -27,6 +27,8 @@ const examples: Readonly<Record<Program, string>> = {
     '  up      load the rules of instance NAME (default), or replace them; its configuration is found as by',
     '          ss-redir --instance NAME, or given by -c FILE, or all by options',
     '  down    remove rules and routing of NAME, or of all with --all; needs no configuration',
+    '  hold    as up, but nobody else can change or flush the rules, and they go when it ends; up, down,',
+    '          refresh and status speak to it',
     '  render  print the rules as nft reads them',
     '  check   look for conflicts and let nft check the rules; changes nothing',
     '  status  counters, sets, routing, listeners, and what is not as wanted',

@@ -16,12 +16,14 @@ export function loadConfig(
   env: NodeJS.ProcessEnv = process.env,
 ): Config {
   const commandLine = parseCommandLine(command, argv);
-  const { settings, instance } = commandLine;
+  const { settings, instance, rules, fail } = commandLine;
   const path = findFile(commandLine, env);
   return buildConfig(command, {
     commandLine: settings,
     ...(path !== undefined && { file: readConfigFile(path) }),
     ...(instance !== undefined && { instance }),
+    makesRules: rules,
+    ...(fail !== undefined && { fail }),
     env,
   });
 }

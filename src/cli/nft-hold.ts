@@ -1,11 +1,10 @@
 /** `ss-nft hold`: rules that are there as long as it runs. */
-import { ConfigError } from '../errors.js';
+import { ConfigError, ConflictError, ToolError } from '../errors.js';
 import { openLog } from '../log.js';
-import { ConflictError, type Removed } from '../nft/gateway.js';
+import type { Removed } from '../nft/gateway.js';
 import { HolderServer } from '../nft/holder-server.js';
 import { Holder } from '../nft/holder.js';
 import type { GatewaySettings } from '../nft/settings.js';
-import { ToolError } from '../nft/tools.js';
 import { rulesTableOf } from '../nft/names.js';
 import { Notifier } from '../systemd/notify.js';
 import { Launcher, openBackgroundLog, startInBackground, takeBackgroundMark } from './background.js';

@@ -2,15 +2,14 @@
 import { readFileSync } from 'node:fs';
 import { gatewayInput } from '../config/gateway.js';
 import type { Settings } from '../config/setting.js';
-import { ConfigError, UsageError } from '../errors.js';
+import { ConfigError, ConflictError, ToolError, UsageError } from '../errors.js';
 import { renderNames } from '../nft/domains.js';
-import { check, ConflictError, down, downAll, refresh, render, up, type Removed } from '../nft/gateway.js';
+import { check, down, downAll, refresh, render, up, type Removed } from '../nft/gateway.js';
 import { heldInstances, HolderClient } from '../nft/holder-client.js';
 import { listOurTables } from '../nft/loaded.js';
 import { dnsTableOf, killTableOf, rulesTableOf, tablePrefix } from '../nft/names.js';
 import { readGatewaySettings, type GatewaySettings } from '../nft/settings.js';
 import { formatStatus, readStatus } from '../nft/status.js';
-import { ToolError } from '../nft/tools.js';
 import { oneLine } from '../text.js';
 import { helpText } from './help.js';
 import { hold } from './nft-hold.js';

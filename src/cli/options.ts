@@ -327,6 +327,35 @@ export const options: readonly Option[] = [
     help: 'tell of packets that this MTU makes fragments of; all are relayed',
   },
 
+  // Beside others on this host
+  {
+    short: 'a',
+    long: 'user',
+    argument: 'USER',
+    commands: both,
+    key: 'user',
+    help: 'become USER once listening, keeping CAP_NET_RAW alone',
+  },
+  {
+    short: 'f',
+    long: 'pid-file',
+    argument: 'FILE',
+    commands: both,
+    help: 'serve in the background, process number in FILE',
+  },
+  {
+    long: 'rules',
+    commands: redir,
+    help: 'bring the rules of the gateway section along, held by ss-nft hold, until a stop',
+  },
+  {
+    long: 'fail',
+    argument: 'closed|open',
+    commands: redir,
+    fallback: "the gateway section's, or closed",
+    help: 'with --rules, after a crash: rules stay and refuse, or go and all is direct',
+  },
+
   // The command itself
   { short: 'v', long: 'verbose', commands: both, key: 'verbose', help: 'a line for each connection' },
   { long: 'check', commands: both, help: 'check configuration and command line, start nothing' },
@@ -373,27 +402,6 @@ export const options: readonly Option[] = [
     key: 'nftables_sets',
     help: 'sets to put clients into that fail to authenticate',
     later: 'filling nftables sets',
-  },
-  {
-    short: 'a',
-    long: 'user',
-    argument: 'USER',
-    commands: both,
-    key: 'user',
-    help: 'become USER once listening, keeping CAP_NET_RAW alone',
-  },
-  {
-    short: 'f',
-    long: 'pid-file',
-    argument: 'FILE',
-    commands: both,
-    help: 'serve in the background, process number in FILE',
-  },
-  {
-    long: 'rules',
-    commands: redir,
-    help: 'set up the nftables rules as well',
-    later: 'setting up the rules',
   },
   { long: 'doctor', commands: redir, help: 'look for what is wrong on this host', later: 'the doctor' },
 

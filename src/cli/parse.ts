@@ -19,6 +19,10 @@ export interface CommandLine {
   readonly configFile?: string;
   /** Whose configuration it is, and whose rules. */
   readonly instance?: string;
+  /** To bring the rules along. */
+  readonly rules: boolean;
+  /** What the rules do while nobody serves. */
+  readonly fail?: Setting;
   /** To serve in the background. */
   readonly pidFile?: string;
   /** By configuration key. */
@@ -43,7 +47,14 @@ export function parseCommandLine(command: Command, argv: readonly string[]): Com
   const tokens = tokenize(known, argv);
   const asked = (long: string): boolean =>
     tokens.some((token) => token.kind === 'option' && token.name === long);
-  const nothing = { command, help: false, version: false, check: false, settings: new Map() };
+  const nothing = {
+    command,
+    help: false,
+    version: false,
+    check: false,
+    rules: false,
+    settings: new Map(),
+  };
   if (asked('help')) return { ...nothing, help: true };
   if (asked('version')) return { ...nothing, version: true };
 
@@ -55,6 +66,10 @@ export function parseCommandLine(command: Command, argv: readonly string[]): Com
   }
   const last = (long: string) => given.findLast(({ option }) => option.long === long)?.value;
   const configFile = last('config');
+  const rules = asked('rules');
+  const fail = last('fail');
+  if (fail !== undefined && !rules)
+    throw new UsageError('option --fail: is for the rules that --rules makes');
   const pidFile = last('pid-file');
   const instance = last('instance');
   if (instance !== undefined && !isInstanceName(instance))
@@ -62,6 +77,8 @@ export function parseCommandLine(command: Command, argv: readonly string[]): Com
   return {
     ...nothing,
     check: asked('check'),
+    rules,
+    ...(fail !== undefined && { fail: Setting.fromOption('--fail', fail) }),
     ...(configFile !== undefined && { configFile }),
     ...(pidFile !== undefined && { pidFile }),
     ...(instance !== undefined && { instance }),

@@ -22,7 +22,7 @@ import { checkPrivileges, dropPrivileges } from '../control/privileges.js';
 import { report } from '../control/report.js';
 import { Servers } from '../control/servers.js';
 import { Supervisor } from '../control/supervisor.js';
-import { ConfigError, SyscallError, UsageError } from '../errors.js';
+import { ConfigError, ConflictError, SyscallError, ToolError, UsageError } from '../errors.js';
 import { type Logger, openLog } from '../log.js';
 import { takePassedSockets } from '../systemd/listen-fds.js';
 import { Notifier } from '../systemd/notify.js';
@@ -31,6 +31,7 @@ import { Launcher, openBackgroundLog, startInBackground, takeBackgroundMark } fr
 import { readGatewaySettings } from '../nft/settings.js';
 import { helpText } from './help.js';
 import { loadConfig } from './load-config.js';
+import type { OwnRules } from './own-rules.js';
 import { parseCommandLine } from './parse.js';
 
 /** Refused at the start: usage, configuration, privilege, port. */
@@ -42,6 +43,7 @@ const exitInternal = 70;
 export async function run(command: Command): Promise<void> {
   let log = openLog({ ident: command });
   process.on('uncaughtException', (error) => endBroken(log, error));
+  let rules: OwnRules | undefined;
   try {
     const { help, version, check, pidFile } = parseCommandLine(command, process.argv.slice(2));
     if (help) return print(helpText(command, packageVersion()));
@@ -58,11 +60,12 @@ export async function run(command: Command): Promise<void> {
     if (check)
       return log.info(`the configuration is valid${config.configFile ? `: ${config.configFile}` : ''}`);
     if (pidFile !== undefined) holdPidFile(resolve(pidFile));
-    await serve(config, log);
+    await serve(config, log, (brought) => (rules = brought));
     launcher?.ready();
   } catch (error) {
     if (!isRefusal(error)) return endBroken(log, error);
-    log.error(error.message);
+    for (const line of error.message.split('\n')) log.error(line);
+    if (rules?.areNew) await rules.takeAway();
     log.flush();
     process.exit(exitRefused);
   }
@@ -84,7 +87,11 @@ function holdPidFile(path: string): void {
   process.on('exit', () => file.remove()); // refused, stopped or broken
 }
 
-async function serve(config: Config, log: Logger): Promise<void> {
+async function serve(
+  config: Config,
+  log: Logger,
+  onRules: (rules: OwnRules | undefined) => void,
+): Promise<void> {
   const warn = (text: string): void => log.warn(text);
   const notifier = Notifier.take(process.env, warn);
   const watchdogMs = takeWatchdogPeriod(process.env, process.pid);
@@ -95,6 +102,8 @@ async function serve(config: Config, log: Logger): Promise<void> {
   const mark = markInForce(config, (text) => log.info(text));
   const listeners = await openListeners(config, mark, dns, warn, { passed, notifier });
   const budget = shareDescriptors(config, warn);
+  const rules = config.makesRules ? await bringRules(config, log) : undefined;
+  onRules(rules);
   dropPrivileges(config, mark, warn);
   checkPrivileges(config, mark);
   const supervisor = new Supervisor(dns, {
@@ -108,7 +117,7 @@ async function serve(config: Config, log: Logger): Promise<void> {
       // A service manager means "reload", a terminal that it is gone.
       if (signal === 'SIGHUP' && notifier.connected) return void presence.reloading(() => reload(log));
       presence.stopping();
-      void end(supervisor, plans, log, signal);
+      void end(supervisor, plans, rules, log, signal);
     });
   }
   process.on('SIGUSR1', () => report(plans, log));
@@ -117,6 +126,12 @@ async function serve(config: Config, log: Logger): Promise<void> {
   announce(config, budget, log);
   presence.ready(watchdogMs);
   // A port of the workers keeps the process alive until a signal comes.
+}
+
+/** Loaded only where it is wanted: most run with rules that are there. */
+async function bringRules(config: Config, log: Logger): Promise<OwnRules> {
+  const { OwnRules } = await import('./own-rules.js');
+  return OwnRules.bring(config, log);
 }
 
 async function followServers(config: Config, dns: Dns, supervisor: Supervisor, log: Logger): Promise<void> {
@@ -166,10 +181,12 @@ function reload(log: Logger): void {
 async function end(
   supervisor: Supervisor,
   plans: Parameters<typeof report>[0],
+  rules: OwnRules | undefined,
   log: Logger,
   signal: string,
 ): Promise<void> {
   log.info(`${signal}: stopping`);
+  await rules?.takeAway(); // first, so that nobody is sent to a listener that is gone
   await supervisor.stop();
   report(plans, log);
   log.flush();
@@ -184,7 +201,8 @@ function endBroken(log: Logger, error: unknown): never {
 }
 
 function isRefusal(error: unknown): error is Error {
-  return error instanceof UsageError || error instanceof ConfigError || error instanceof SyscallError;
+  const refusals = [UsageError, ConfigError, SyscallError, ToolError, ConflictError];
+  return refusals.some((kind) => error instanceof kind);
 }
 
 function print(text: string): void {

@@ -29,7 +29,7 @@ import type { Key } from './schema.js';
 import { warningOfMode } from './secrets.js';
 import { merge, readServers, withHidden } from './servers.js';
 import { isGiven } from './setting.js';
-import type { Settings } from './setting.js';
+import type { Setting, Settings } from './setting.js';
 
 /** What a Config is made of. */
 export interface Parts {
@@ -37,6 +37,9 @@ export interface Parts {
   readonly file?: ConfigFile;
   /** Of --instance. */
   readonly instance?: string;
+  readonly makesRules?: boolean;
+  /** Of --fail. */
+  readonly fail?: Setting;
   /** Says where systemd has put the credentials. */
   readonly env?: NodeJS.ProcessEnv;
 }
@@ -45,7 +48,10 @@ export interface Parts {
  * @throws {ConfigError} for a value of the file, {UsageError} for one of the command line or when something is missing
  * in both. Warnings are collected in the Config.
  */
-export function buildConfig(command: Command, { commandLine, file, instance, env = {} }: Parts): Config {
+export function buildConfig(
+  command: Command,
+  { commandLine, file, instance, makesRules = false, fail, env = {} }: Parts,
+): Config {
   const warnings = [...(file?.warnings ?? []), ...warnOfUnknown(file?.settings ?? new Map(), knownKeys)];
   if (file?.openMode !== undefined && holdsSecret(file))
     warnings.push(warningOfMode(file.path, file.openMode));
@@ -71,11 +77,13 @@ export function buildConfig(command: Command, { commandLine, file, instance, env
     command,
     ...(file !== undefined && { configFile: file.path }),
     ...(instance !== undefined && { instance }),
+    makesRules,
+    ...(fail !== undefined && { fail }),
     servers,
     localAddress: readLocalAddress(
       command,
       settings,
-      file?.format,
+      makesRules || file?.format === 'ini',
       servers,
       { ...mode, tcpTproxy },
       warnings,
@@ -163,13 +171,13 @@ function readUdpTimeout(settings: Settings, servers: readonly Server[], warnings
 function readLocalAddress(
   command: Command,
   settings: Settings,
-  format: ConfigFile['format'] | undefined,
+  isForGateway: boolean,
   servers: readonly Server[],
   { tcp, udp, tcpTproxy }: Pick<Config, 'tcp' | 'udp' | 'tcpTproxy'>,
   warnings: string[],
 ): string {
   if (command === 'ss-server') return '::';
-  const local = read(settings, 'local_address') ?? (format === 'ini' ? '::' : defaultLocalAddress(servers));
+  const local = read(settings, 'local_address') ?? (isForGateway ? '::' : defaultLocalAddress(servers));
   if (tcp && !tcpTproxy && isLoopback(local)) {
     warnings.push(
       `listening on ${local} only: REDIRECT brings clients of the LAN to the address of their interface, give -b :: for them (0.0.0.0 is IPv4 only)`,

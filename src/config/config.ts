@@ -1,7 +1,7 @@
 /** What a command runs with, once file, command line and defaults have been put together and checked. */
 
 import type { Credentials } from '../crypto/credentials.js';
-import type { Settings } from './setting.js';
+import type { Setting, Settings } from './setting.js';
 
 export type Command = 'ss-redir' | 'ss-server';
 
@@ -37,6 +37,10 @@ export interface Config {
   readonly configFile?: string;
   /** As --instance says. */
   readonly instance?: string;
+  /** --rules: they are brought and taken away with the command. */
+  readonly makesRules: boolean;
+  /** --fail, over what the gateway section says. */
+  readonly fail?: Setting;
   /** Things to tell at start that do not stop it, one line each. */
   readonly warnings: readonly string[];
 

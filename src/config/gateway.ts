@@ -22,6 +22,7 @@ export function gatewayInput(config: Config): Settings {
     input.set(key, Setting.fromFile(origin, key, value, String(value)));
   }
   for (const [key, setting] of config.gateway ?? []) input.set(key, setting);
+  if (config.fail !== undefined) input.set('fail', config.fail);
   return input;
 }
 

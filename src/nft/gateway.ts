@@ -7,7 +7,7 @@
  * Routing comes first and goes last: marked packets without it are stopped, but need not be. A process that is killed in
  * the middle leaves at most routing that carries our protocol number; the next `down` of any instance takes it.
  */
-import { ConfigError } from '../errors.js';
+import { ConfigError, ConflictError } from '../errors.js';
 import { collectAddresses, resolveServers, type Addresses } from './addresses.js';
 import { findConflicts, hasInterface, routingOf } from './conflicts.js';
 import { findTable, listOurTables, listTable, routingInUse, tablesOf } from './loaded.js';
@@ -19,17 +19,6 @@ import { replaceSets, type SetContents } from './sets.js';
 import type { GatewaySettings } from './settings.js';
 import { checkNft, checkNftApart, runNft } from './tools.js';
 import { plainWriter, type Writer } from './writer.js';
-
-/** Something of others is in the way. */
-export class ConflictError extends Error {
-  override name = 'ConflictError';
-  readonly conflicts: readonly string[];
-
-  constructor(conflicts: readonly string[]) {
-    super(conflicts.join('\n'));
-    this.conflicts = conflicts;
-  }
-}
 
 /** The ruleset as it would be loaded; nothing of the kernel is looked at. */
 export async function render(settings: GatewaySettings, warn: (text: string) => void): Promise<string> {
@@ -197,7 +186,7 @@ async function remove(tables: readonly string[], there: readonly string[]): Prom
   for (const name of tables) {
     if ((await findTable(name))?.isOwned !== true) continue;
     throw new ConfigError(
-      `table inet ${name} is held by a process that does not answer: it goes when that ends`,
+      `table inet ${name} is held by another process, which does not answer: it goes when that ends`,
     );
   }
   if (tables.length > 0) await runNft(renderRemoval(tables));

@@ -2,7 +2,7 @@
 import { readdirSync, readlinkSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { resolve } from 'node:path';
-import { ConfigError } from '../errors.js';
+import { ConfigError, ToolError } from '../errors.js';
 import type { Settings } from '../config/setting.js';
 import {
   holderDirectory,
@@ -11,7 +11,6 @@ import {
   type HolderRequest,
   type HolderStatus,
 } from './holder-protocol.js';
-import { ToolError } from './tools.js';
 
 /** A list of ten thousand networks is read and loaded in a second or two; names may take longer. */
 const patienceMs = 60_000;
@@ -20,6 +19,7 @@ export class HolderClient {
   readonly status: HolderStatus;
   readonly #socket: Socket;
   readonly #answers: Answers;
+  #isClosed = false;
 
   private constructor(socket: Socket, answers: Answers, status: HolderStatus) {
     this.#socket = socket;
@@ -71,9 +71,17 @@ export class HolderClient {
     await this.#answers.to({ command: 'follow' });
   }
 
-  async stop(): Promise<{ tables: readonly string[]; routing: readonly string[] }> {
-    const { tables = [], routing = [] } = await this.#answers.to({ command: 'stop' });
+  async stop(waitMs = patienceMs): Promise<{ tables: readonly string[]; routing: readonly string[] }> {
+    this.#isClosed = true;
+    const { tables = [], routing = [] } = await this.#answers.to({ command: 'stop' }, waitMs);
     return { tables, routing };
+  }
+
+  /** Calls when the holder has gone without being asked to by us. */
+  onGone(call: () => void): void {
+    this.#socket.once('close', () => {
+      if (!this.#isClosed) call();
+    });
   }
 
   /** The process goes on to live with a connection that is open. */
@@ -82,6 +90,7 @@ export class HolderClient {
   }
 
   close(): void {
+    this.#isClosed = true;
     this.#socket.destroy();
   }
 }
@@ -106,9 +115,9 @@ class Answers {
     });
   }
 
-  async to(request: HolderRequest): Promise<HolderAnswer> {
+  async to(request: HolderRequest, waitMs = patienceMs): Promise<HolderAnswer> {
     const line = await new Promise<string | undefined>((answered) => {
-      const late = setTimeout(() => this.#socket.destroy(), patienceMs);
+      const late = setTimeout(() => this.#socket.destroy(), waitMs);
       this.#waiting.push((text) => {
         clearTimeout(late);
         answered(text);

@@ -2,7 +2,8 @@
 import { dnsTableOf, killTableOf, rulesTableOf, tablePrefix } from './names.js';
 import type { Routing } from './routing.js';
 import { contentsOf, type Contents } from './rules.js';
-import { runTool, ToolError } from './tools.js';
+import { ToolError } from '../errors.js';
+import { runTool } from './tools.js';
 
 /** What the rules' table says of its settings: see `describeRules`. */
 export interface Remembered {

@@ -8,7 +8,8 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { startTool, explainNft, ToolError, type RunningTool } from './tools.js';
+import { ToolError } from '../errors.js';
+import { explainNft, startTool, type RunningTool } from './tools.js';
 import type { Writer } from './writer.js';
 
 /** 10,000 prefixes take a tenth of a second. */

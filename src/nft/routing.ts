@@ -5,7 +5,8 @@
  */
 import { readFileSync } from 'node:fs';
 import { hex, routeProtocol } from './names.js';
-import { runTool, ToolError } from './tools.js';
+import { ToolError } from '../errors.js';
+import { runTool } from './tools.js';
 
 export interface Routing {
   readonly mark: number;

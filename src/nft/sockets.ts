@@ -1,6 +1,7 @@
 /** Who listens on a port, and whether TPROXY can hand over to it. */
 import { readFileSync } from 'node:fs';
-import { runTool, ToolError } from './tools.js';
+import { ToolError } from '../errors.js';
+import { runTool } from './tools.js';
 
 export interface Listener {
   readonly protocol: 'tcp' | 'udp';

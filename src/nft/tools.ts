@@ -1,11 +1,7 @@
 /** nft, ip and ss, run to their end; a failure is one line with the tool's own words. */
 import { execa, ExecaError } from 'execa';
+import { ToolError } from '../errors.js';
 import { oneLine } from '../text.js';
-
-/** A tool is missing, or refused; the message says which and why. */
-export class ToolError extends Error {
-  override name = 'ToolError';
-}
 
 const mostOutput = 256 * 1024 * 1024; // a ruleset of other people may be large
 

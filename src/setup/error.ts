@@ -1,5 +1,5 @@
 /** What stands in the way. */
-import { ToolError } from '../nft/tools.js';
+import { ToolError } from '../errors.js';
 import { oneLine } from '../text.js';
 
 /** The host or the arguments stand in the way; each line of the message names what, and what to do. */

@@ -54,6 +54,7 @@ test('the command line alone is enough, and everything of it arrives', () => {
     servers: [{ host: '192.0.2.1', port: 8388, method: 'aes-128-gcm', tcp: true, udp: true }],
     localAddress: '::',
     localPort: 1080,
+    makesRules: false,
     dscp: [],
     nameservers: [],
     method: 'aes-128-gcm',

@@ -696,6 +696,7 @@ test('every key arrives in the Config', () => {
       servers: [{ host: '192.0.2.1', port: 8388, method: 'aes-128-gcm', tcp: true, udp: true }],
       localAddress: '::',
       localPort: 1080,
+      makesRules: false,
       dscp: [
         { port: 1081, tos: 0xb8 },
         { port: 1082, tos: 0xe0 },
@@ -746,6 +747,7 @@ test('the defaults', () => {
       servers: [],
       localAddress: '::',
       localPort: 1080,
+      makesRules: false,
       dscp: [],
       nameservers: [],
       method: 'chacha20-ietf-poly1305',
