@@ -32,18 +32,16 @@ export async function install(installation: Installation): Promise<void> {
   const layout = layoutOf(prefix);
   checkVisible(prefix, 'prefix', 'take another one');
   const isHere = destdir === '';
-  if (isHere) await checkNode(node);
   const manifest = readManifest(join(destdir, layout.manifest));
   const wanted = listContents({ ...installation, layout, instances: instancesOf(installation, manifest) });
   if (isHere) {
-    const packaged = await findPackaged(
-      layout,
-      wanted.map(({ path }) => path),
-    );
+    const paths = wanted.map(({ path }) => path);
+    const packaged = await findPackaged(layout, paths);
     if (packaged !== undefined)
       throw new SetupError(
         `prefix ${prefix}: ${packaged}: take another prefix, or let the package manager do it`,
       );
+    await checkNode(node);
   }
   const changes = planChanges({ destdir, wanted, manifest });
   tell(changes, layout, installation);

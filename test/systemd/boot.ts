@@ -9,14 +9,12 @@ import { execFile, execFileSync, spawn } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import {
-  chmodSync,
   copyFileSync,
   existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
   statSync,
-  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { connect, createServer } from 'node:net';
@@ -25,11 +23,9 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { copyProgram } from '../helpers/readable-program.js';
 import { HungThread, statusOf, threadsOf, workersOf } from '../helpers/threads.js';
 
-const units = fileURLToPath(new URL('../../../systemd/', import.meta.url));
-const library = '/usr/local/lib/ss-redir';
+const setupScript = fileURLToPath(new URL('../../src/bin/ss-setup.js', import.meta.url));
 const configurations = '/etc/shadowsocks-libev';
 const target = { host: '8.8.8.8', port: 9001, udpPort: 9011 };
 const link = { near: '192.168.60.1', far: '192.168.60.2' };
@@ -212,25 +208,12 @@ async function runAll(): Promise<void> {
   process.exit(0);
 }
 
-/** As a package would: program, units, user, directories. */
+/** Program, units, user, directories by ss-setup. */
 async function install(): Promise<void> {
-  mkdirSync(library, { recursive: true });
-  copyProgram(library);
-  for (const command of ['ss-redir', 'ss-server']) {
-    const script = join(library, `dist/src/bin/${command}.js`);
-    chmodSync(script, 0o755);
-    symlinkSync(script, `/usr/local/bin/${command}`);
-  }
   if (!['/usr/bin/node', '/usr/local/bin/node'].includes(process.execPath))
     copyFileSync(process.execPath, '/usr/local/bin/node'); // the sandbox hides /home, /root and /tmp
-  for (const file of readdirSync(units)) {
-    if (/\.(service|socket)$/.test(file)) copyFileSync(join(units, file), join('/etc/systemd/system', file));
-  }
-  for (const kind of ['sysusers', 'tmpfiles']) mkdirSync(`/etc/${kind}.d`, { recursive: true });
-  copyFileSync(join(units, 'ss-redir.sysusers'), '/etc/sysusers.d/ss-redir.conf');
-  copyFileSync(join(units, 'ss-redir.tmpfiles'), '/etc/tmpfiles.d/ss-redir.conf');
-  output('systemd-sysusers');
-  output('systemd-tmpfiles', '--create', '/etc/tmpfiles.d/ss-redir.conf');
+  const node = ['/usr/local/bin/node', '/usr/bin/node'].find((path) => existsSync(path))!;
+  output(process.execPath, setupScript, 'install', '--node', node);
   mkdirSync(`/etc/systemd/system/${service}.d`);
   writeFileSync(`/etc/systemd/system/${service}.d/test.conf`, `[Service]\nWatchdogSec=${watchdogSeconds}\n`);
   // No network will come online here.
