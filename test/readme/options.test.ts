@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { plain, readPage } from '../man/pages.js';
 import { withOptionTables } from '../../src/cli/readme.js';
 
 const file = new URL('../../../README.md', import.meta.url);
@@ -22,5 +23,19 @@ test('tables that are there already are replaced, and what stands around them is
   assert.equal(withOptionTables(once), once);
   assert.match(once, /^a\n<!-- options:begin -->\n\n### ss-redir\n/);
   assert.match(once, /\n\n<!-- options:end -->\nz\n$/);
-  assert.doesNotMatch(once, /old/);
+  assert.doesNotMatch(once, /^old$/m);
+});
+
+test('the commands that install are those of ss-redir(7)', { skip }, () => {
+  const section = readFileSync(file, 'utf8')
+    .split(/^## /m)
+    .find((text) => text.startsWith('Installed, '))!;
+  const [, block] = section.split(/^```(?:sh)?\n/m);
+  const commands = block!
+    .trim()
+    .split('\n')
+    .map((line) => line.replace(/ +#.*/, ''));
+  const page = plain(readPage('ss-redir.7'));
+  assert.ok(commands.length >= 5);
+  for (const command of commands) assert.ok(page.includes(`\n${command}\n`), command);
 });
