@@ -15,8 +15,9 @@ export async function findPackaged(layout: Layout, paths: readonly string[]): Pr
   const files = [...paths.filter((path) => existsSync(path)), ...programs];
   if (files.length === 0) return undefined;
   const dpkg = await askTool('dpkg-query', ['--search', ...files]);
-  // PACKAGE[:ARCHITECTURE][, PACKAGE]: PATH; other lines tell of diversions.
-  const [, dpkgPackage, file] = /^([a-z0-9][^\s,:]*)[^/\n]*: (\/.*)$/m.exec(dpkg ?? '') ?? [];
+  // `PACKAGE[:ARCHITECTURE][, PACKAGE]…: PATH`, beside `diversion by PACKAGE from: PATH` and `local diversion from: PATH`.
+  const [, dpkgPackage, file] =
+    /^(?!diversion by |local diversion )([a-z0-9][^\s,:]*)[^/\n]*: (\/.*)$/m.exec(dpkg ?? '') ?? [];
   if (file !== undefined) return `${file} belongs to the package ${dpkgPackage}`;
   const rpm = await askTool('rpm', ['-qf', '--qf', '%{NAME}\\n', ...files]);
   const rpmPackage = rpm?.split('\n').find((line) => /^[A-Za-z0-9][\w.+-]*$/.test(line));

@@ -21,7 +21,7 @@ export function productionPackages(root: string): Map<string, string> {
         if (name in optionalDependencies) continue;
         throw new SetupError(`the npm package ${name} is not there: run "npm ci" in ${root}`);
       }
-      const key = place.startsWith(`${root}/`) ? relative(root, place) : `node_modules/${name}`;
+      const key = placeBelow(root, place);
       const twin = found.get(key);
       if (twin === place) continue;
       if (twin !== undefined) throw new SetupError(`two versions of ${name}: ${twin} and ${place}`);
@@ -30,6 +30,13 @@ export function productionPackages(root: string): Map<string, string> {
     }
   }
   return found;
+}
+
+/** Its place beside the program; npm puts packages there, or for all users in a folder above. */
+function placeBelow(root: string, place: string): string {
+  let folder = root;
+  while (!place.startsWith(join(folder, 'node_modules/'))) folder = dirname(folder);
+  return relative(folder, place);
 }
 
 function readPackage(folder: string): Package {

@@ -12,6 +12,7 @@ import {
   readdirSync,
   readFileSync,
   readlinkSync,
+  renameSync,
   rmSync,
   writeFileSync,
 } from 'node:fs';
@@ -166,6 +167,17 @@ describe('install', () => {
     assert.ok(!texts.some((text) => text.includes('/usr/local')));
     mustRun(['remove', '--prefix', '/opt/proxy']);
     assert.deepEqual(readdirSync(root), []);
+  });
+
+  test('its packages may also be beside it, where npm puts them for all users', () => {
+    const folder = join(root, 'global/node_modules/ss-redir');
+    cpSync(join(newer, '../../../..'), folder, { recursive: true });
+    const beside = join(root, 'global/node_modules');
+    for (const name of readdirSync(join(folder, 'node_modules')))
+      renameSync(join(folder, 'node_modules', name), join(beside, name));
+    mustRun(['install'], { script: scriptOf(folder), below: join(root, 'there') });
+    mustRun(['install'], { script: newer, below: join(root, 'usual') });
+    assert.deepEqual(snapshot(join(root, 'there'), content), snapshot(join(root, 'usual'), content));
   });
 
   test('--node is in the first line of the programs', () => {
