@@ -24,10 +24,10 @@ const exitInternal = 70; // sysexits.h, EX_SOFTWARE
 const commands: Readonly<Record<NftCommand, (line: NftCommandLine) => Promise<number>>> = {
   up: async (line) => {
     const settings = await settingsOf(line);
-    const holder = await HolderClient.findHere(line.instance);
-    if (holder === undefined) await up(settings, warn);
-    else await holder.apply(await inputOf(line), warn);
-    holder?.close();
+    await HolderClient.with(line.instance, async (holder) => {
+      if (holder === undefined) await up(settings, warn);
+      else await holder.apply(await inputOf(line), warn);
+    });
     return 0;
   },
   down: async ({ all, instance, killSwitch }) => {
@@ -53,9 +53,9 @@ const commands: Readonly<Record<NftCommand, (line: NftCommandLine) => Promise<nu
   check: async (line) => {
     const settings = await settingsOf(line);
     try {
-      const holder = await HolderClient.findHere(line.instance);
-      await check(settings, warn, { isHeld: holder !== undefined });
-      holder?.close();
+      await HolderClient.with(line.instance, (holder) =>
+        check(settings, warn, { isHeld: holder !== undefined }),
+      );
     } catch (error) {
       if (!(error instanceof ConflictError) && !(error instanceof ToolError)) throw error;
       complain(error);
@@ -71,10 +71,10 @@ const commands: Readonly<Record<NftCommand, (line: NftCommandLine) => Promise<nu
     return found.some(({ problems }) => problems.length > 0) ? exitNotAsWanted : 0;
   },
   refresh: async (line) => {
-    const holder = await HolderClient.findHere(line.instance);
-    if (holder === undefined) await refresh(await settingsOf(line), warn);
-    else await holder.refresh(warn);
-    holder?.close();
+    await HolderClient.with(line.instance, async (holder) => {
+      if (holder === undefined) await refresh(await settingsOf(line), warn);
+      else await holder.refresh(warn);
+    });
     return 0;
   },
   names: async (line) => {
@@ -134,17 +134,17 @@ async function inputOf({ instance, isNamed, configFile, settings }: NftCommandLi
 
 /** What goes with the holder of an instance, if there is one. */
 async function stopHolder(instance: string): Promise<Pick<Removed, 'tables' | 'routing'>> {
-  const holder = await HolderClient.findHere(instance);
-  if (holder === undefined) return { tables: [], routing: [] };
-  if (holder.status.isService) {
-    holder.close();
-    throw new ConfigError(
-      `the rules of ${instance} are held by a service, process ${holder.status.pid}, which would start again: systemctl stop ss-redir@${instance} ss-redir-rules@${instance}`,
-    );
-  }
-  const removed = await holder.stop();
-  holder.close();
-  return { ...removed, tables: [rulesTableOf(instance), ...removed.tables] };
+  return HolderClient.with(instance, async (holder) => {
+    if (holder === undefined) return { tables: [], routing: [] };
+    const { isService, pid } = holder.status;
+    if (isService) {
+      throw new ConfigError(
+        `the rules of ${instance} are held by a service, process ${pid}, which would start again: systemctl stop ss-redir@${instance} ss-redir-rules@${instance}`,
+      );
+    }
+    const { tables, routing } = await holder.stop();
+    return { routing, tables: [rulesTableOf(instance), ...tables] };
+  });
 }
 
 /** By ss-redir's own parser, so that both read the same servers and ports. */

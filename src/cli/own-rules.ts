@@ -95,7 +95,12 @@ async function findOrStart(config: Config, log: Logger): Promise<Held> {
     holder = await HolderClient.findHere(instance);
   } else {
     log.info(`rules: taken over from process ${holder.status.pid}, which holds them`);
-    await holder.apply(settings, (text) => log.warn(text));
+    try {
+      await holder.apply(settings, (text) => log.warn(text));
+    } catch (error) {
+      holder.close();
+      throw error;
+    }
   }
   if (holder === undefined)
     throw new ConfigError(`the rules of ${instance} were made, and their holder ended`);

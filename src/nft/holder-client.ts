@@ -54,6 +54,16 @@ export class HolderClient {
     return undefined;
   }
 
+  /** Does something with the instance's holder here, or with undefined where there is none. */
+  static async with<T>(instance: string, use: (holder: HolderClient | undefined) => Promise<T>): Promise<T> {
+    const holder = await HolderClient.findHere(instance);
+    try {
+      return await use(holder);
+    } finally {
+      holder?.close();
+    }
+  }
+
   /** Rules for these settings, in place of those that are there. `warn` hears what came up. */
   async apply(settings: Settings, warn: (text: string) => void): Promise<void> {
     const plain = Object.fromEntries([...settings].map(([key, { value }]) => [key, toSend(key, value)]));

@@ -58,7 +58,9 @@ export class Holder {
   refresh(warn: (text: string) => void): Promise<void> {
     return this.#inTurn(async () => {
       const { settings, session } = this.#held();
-      await refresh(settings, warn, { writer: session, addresses: await this.#resolve(settings) });
+      const addresses = await this.#resolve(settings);
+      this.#lookAgainLater();
+      await refresh(settings, warn, { writer: session, addresses });
     });
   }
 

@@ -1,5 +1,6 @@
 /** How an instance stands: what is loaded, what it has counted, and whether what it needs is there. */
 import { isBridge, readSysctl } from './conflicts.js';
+import { HolderClient } from './holder-client.js';
 import {
   findTable,
   listTable,
@@ -18,6 +19,8 @@ export interface Status {
   readonly rules: 'loaded' | 'by hand' | 'missing';
   /** Whether the table goes with a process that owns it. */
   readonly owned: boolean;
+  /** That process, if it is ours. */
+  readonly holder?: { readonly pid: number; readonly since: number; readonly isService: boolean };
   readonly fail?: 'closed' | 'open';
   readonly interfaces: readonly string[];
   readonly counters: readonly Counter[];
@@ -69,6 +72,7 @@ export async function readStatus(instance: string): Promise<Status> {
     findTable(dnsTableOf(instance)),
   ]);
   const killSwitch = kill !== undefined;
+  const holder = loaded?.isOwned === true ? await holderOf(instance) : undefined;
   if (loaded === undefined) {
     return {
       ...nothing(instance, table, killSwitch),
@@ -87,6 +91,7 @@ export async function readStatus(instance: string): Promise<Status> {
     table,
     rules: remembered === undefined ? 'by hand' : 'loaded',
     owned: loaded.isOwned,
+    ...(holder !== undefined && { holder }),
     ...(remembered !== undefined && { fail: remembered.fail }),
     interfaces,
     counters: namedCounters(objects),
@@ -105,6 +110,14 @@ export async function readStatus(instance: string): Promise<Status> {
       ...(remembered?.routing === undefined ? [] : sysctlProblems(interfaces)),
     ],
   };
+}
+
+async function holderOf(instance: string): Promise<Status['holder']> {
+  const client = await HolderClient.findHere(instance);
+  if (client === undefined) return undefined;
+  const { pid, since, isService } = client.status;
+  client.close();
+  return { pid, since, isService };
 }
 
 const namesComment = 'an address of a listed name';
@@ -241,12 +254,9 @@ function readInterfaceSysctl(name: string, key: string): string | undefined {
 
 /** One screen for people. */
 export function formatStatus(status: Status): string {
-  const { rules, table, owned, fail, interfaces } = status;
+  const { rules, table, fail, interfaces } = status;
   const lines = [
-    line(
-      'rules',
-      rules === 'missing' ? 'missing' : `${rules}, table inet ${table}${owned ? ', owned by a process' : ''}`,
-    ),
+    line('rules', rules === 'missing' ? 'missing' : `${rules}, table inet ${table}${owner(status)}`),
   ];
   if (fail !== undefined) lines.push(line('fail', fail));
   if (interfaces.length > 0) lines.push(line('LAN', interfaces.join(' ')));
@@ -269,6 +279,13 @@ export function formatStatus(status: Status): string {
   }
   for (const problem of status.problems) lines.push(`! ${problem}`);
   return `${lines.join('\n')}\n`;
+}
+
+function owner({ owned, holder }: Status): string {
+  if (!owned) return '';
+  if (holder === undefined) return ', owned by another process';
+  const since = new Date(holder.since * 1000).toISOString().slice(0, 16).replace('T', ' ');
+  return `, held by process ${holder.pid}${holder.isService ? ', a service,' : ''} since ${since} UTC`;
 }
 
 function line(name: string, text: string): string {
