@@ -56,14 +56,17 @@ table inet tracking {
 class LeakBed {
   readonly testbed: Testbed;
   readonly nft: NftCommand;
+  readonly isHeld: boolean;
+  /** The place of a holder's socket is not of the namespace. */
+  readonly instance = `leaks-${process.pid}`;
   readonly #directory = mkdtempSync(join(tmpdir(), 'ss-redir-leaks-'));
   readonly #config: string;
   readonly #redirArgs: string[];
   readonly #loads: Service[] = [];
   #redir: Service | undefined;
 
-  static async create(prefix: string, redirArgs: string[]): Promise<LeakBed> {
-    const bed = new LeakBed(await createTestbed(prefix), redirArgs);
+  static async create(prefix: string, redirArgs: string[], isHeld = false): Promise<LeakBed> {
+    const bed = new LeakBed(await createTestbed(prefix), redirArgs, isHeld);
     const { internet } = bed.testbed;
     await internet.run('nft', ['-f', '-'], { input: witness });
     await internet.start(process.execPath, [load, 'serve'], { listen: 80, timeoutMs: startMs });
@@ -72,8 +75,9 @@ class LeakBed {
     return bed;
   }
 
-  private constructor(testbed: Testbed, redirArgs: string[]) {
+  private constructor(testbed: Testbed, redirArgs: string[], isHeld: boolean) {
     this.testbed = testbed;
+    this.isHeld = isHeld;
     this.nft = new NftCommand(testbed.gateway);
     this.#redirArgs = redirArgs;
     this.#config = join(this.#directory, 'config.json');
@@ -111,8 +115,23 @@ class LeakBed {
     this.#redir!.kill(signal);
   }
 
+  /** Rules in place, or in the place of earlier ones; held by a process if that is how it is. */
   up(...more: string[]): Promise<string> {
-    return this.nft.ok('up', '-s', '45.9.9.2', '-l', '1080', '-I', 'l0', '-u', ...this.#redirArgs, ...more);
+    return this.#rules('up', ...more);
+  }
+
+  hold(...more: string[]): Promise<string> {
+    return this.#rules(this.isHeld ? 'hold' : 'up', ...(this.isHeld ? ['--detach'] : []), ...more);
+  }
+
+  #rules(command: string, ...more: string[]): Promise<string> {
+    const settings = ['-s', '45.9.9.2', '-l', '1080', '-I', 'l0', '-u', ...this.#redirArgs];
+    return this.nft.ok(command, this.instance, ...settings, ...more);
+  }
+
+  /** What a firewall of others does when it is started again. */
+  async flush(): Promise<void> {
+    await this.testbed.gateway.run('nft', ['flush', 'ruleset']);
   }
 
   /** Connections, their words and datagrams that the client has tried so far. */
@@ -209,7 +228,7 @@ const states: [title: string, happens: (bed: LeakBed) => Promise<unknown>][] = [
   [
     'rules removed under the kill switch',
     async (bed) => {
-      await bed.nft.ok('down');
+      await bed.nft.ok('down', bed.instance);
       await delay(stateMs);
     },
   ],
@@ -218,14 +237,15 @@ const states: [title: string, happens: (bed: LeakBed) => Promise<unknown>][] = [
   [
     'rules again',
     async (bed) => {
-      await bed.up('--kill-switch');
+      await bed.hold('--kill-switch');
       await delay(stateMs);
     },
   ],
   [
-    'rules deleted by others under the kill switch',
+    'rules deleted by others under the kill switch, or flushed while they are held',
     async (bed) => {
-      await bed.testbed.gateway.run('nft', ['delete', 'table', 'inet', 'ss_redir_default']);
+      if (bed.isHeld) await bed.flush();
+      else await bed.testbed.gateway.run('nft', ['delete', 'table', 'inet', `ss_redir_${bed.instance}`]);
       await delay(stateMs);
     },
   ],
@@ -233,6 +253,13 @@ const states: [title: string, happens: (bed: LeakBed) => Promise<unknown>][] = [
     'rules again',
     async (bed) => {
       await bed.up('--kill-switch');
+      await delay(stateMs);
+    },
+  ],
+  [
+    'the holder killed under the kill switch',
+    async (bed) => {
+      if (bed.isHeld) await bed.testbed.gateway.run('pkill', ['-9', '-f', `hold ${bed.instance}`]);
       await delay(stateMs);
     },
   ],
@@ -253,28 +280,37 @@ async function play(t: TestContext, bed: LeakBed): Promise<void> {
   assert.ok(attempts > 1000, String(attempts));
 }
 
-for (const [mode, flags] of [
-  ['redirect', []],
-  ['tproxy', ['-T']],
+for (const [mode, flags, isHeld] of [
+  ['redirect', [], false],
+  ['tproxy', ['-T'], false],
+  ['tproxy', ['-T'], true],
 ] as const) {
-  describe(`leaks, ${mode}`, { skip: whyNoNetns() }, () => {
+  describe(`leaks, ${mode}${isHeld ? ', held' : ''}`, { skip: whyNoNetns() }, () => {
     let bed: LeakBed;
 
     before(async () => {
-      bed = await LeakBed.create(`ssr-leaks-${mode}`, [...flags]);
+      bed = await LeakBed.create(`ssr-leaks-${mode}`, [...flags], isHeld);
     });
-    after(() => bed.destroy());
+    after(async () => {
+      await bed.nft.run(['down', bed.instance]);
+      await bed.destroy();
+    });
 
     it('connections and datagrams older than the rules, on a gateway that tracks connections', async (t) => {
       await bed.testbed.gateway.run('nft', ['-f', '-'], { input: tracking });
       await bed.startLoad('tcp');
       await bed.startLoad('udp');
       await delay(stateMs);
-      await bed.up('--kill-switch');
+      await bed.hold('--kill-switch');
       await play(t, bed);
     });
   });
+}
 
+for (const [mode, flags] of [
+  ['redirect', []],
+  ['tproxy', ['-T']],
+] as const) {
   describe(`leaks, ${mode}, where nothing was tracked`, { skip: whyNoNetns() }, () => {
     let bed: LeakBed;
 
@@ -292,7 +328,7 @@ for (const [mode, flags] of [
         await bed.seen();
         await delay(stateMs / 2);
         assert.deepEqual(await bed.seen(), {});
-        await bed.nft.ok('down');
+        await bed.nft.ok('down', bed.instance);
       }
       t.diagnostic(`${await bed.attempts()} connections and words`);
     });
