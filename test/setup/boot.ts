@@ -17,6 +17,8 @@ import {
   readdirSync,
   readFileSync,
   readlinkSync,
+  realpathSync,
+  renameSync,
   rmSync,
   unlinkSync,
   writeFileSync,
@@ -91,6 +93,24 @@ export const scenarios: Scenarios = {
     assert.match(output('systemctl', 'show', '-p', 'Requires', service), /ss-redir-rules@lan\.service/);
   },
 
+  'a configuration that the rules refuse: nothing starts, the journal says why, and nobody tries for ever':
+    async () => {
+      writeFileSync(
+        '/etc/ss-redir/lan.conf',
+        walk.find(({ kind }) => kind === 'file')!.text.replace(/^ifnames.*$/m, ''),
+      );
+      assert.equal(spawnSync('systemctl', ['enable', '--now', service]).status, 1);
+      assert.deepEqual([show(holder, 'ActiveState'), show(service, 'ActiveState')], ['failed', 'inactive']);
+      assert.match(
+        output('journalctl', '-o', 'cat', '-u', holder),
+        /^ss-nft: no LAN interface given \(ifnames, /m,
+      );
+      await delay(1000);
+      assert.deepEqual([show(holder, 'ActiveState'), show(holder, 'NRestarts')], ['failed', '0']);
+      output('systemctl', 'disable', service);
+      unlinkSync('/etc/ss-redir/lan.conf');
+    },
+
   'with its file and its fifth command the gateway works: TCP and UDP of the LAN come from the server':
     async () => {
       kernelBefore = kernelState();
@@ -105,6 +125,22 @@ export const scenarios: Scenarios = {
       assert.deepEqual([await ask('tcp'), await ask('udp')], [server, server]);
       assert.equal(output('systemctl', 'is-enabled', service).trim(), 'enabled');
     },
+
+  'a holder that had to give up is started again as long as its service runs': async () => {
+    const group = show(holder, 'ControlGroup');
+    const pids = readFileSync(`/sys/fs/cgroup${group}/cgroup.procs`, 'utf8').trim().split('\n');
+    const nft = pids.find((pid) => readFileSync(`/proc/${pid}/comm`, 'utf8').trim() === 'nft');
+    const tool = realpathSync(output('sh', '-c', 'command -v nft').trim());
+    renameSync(tool, `${tool}.away`);
+    process.kill(Number(nft), 'SIGKILL');
+    try {
+      await until(() => show(holder, 'ExecMainStatus') === '1');
+    } finally {
+      renameSync(`${tool}.away`, tool);
+    }
+    await until(() => show(holder, 'ActiveState') === 'active' && show(service, 'ActiveState') === 'active');
+    assert.deepEqual([await ask('tcp'), await ask('udp')], [server, server]);
+  },
 
   'installing it again changes nothing; another version names what runs, and goes on running': async () => {
     const there = filesThere();

@@ -125,8 +125,8 @@ describe('unit files', { skip: findCommand('systemd-analyze') ? false : 'needs s
     assert.match(rules, /^StopWhenUnneeded=yes$/m);
     assert.match(rules, /^ExecStart=\/usr\/local\/bin\/ss-nft hold %i/m);
     const dropIn = readFileSync(join(directory, 'examples/rules.conf'), 'utf8');
-    for (const line of ['Requires=ss-redir-rules@%i.service', 'After=ss-redir-rules@%i.service'])
-      assert.ok(dropIn.split('\n').includes(line), line);
+    for (const relation of ['Requires', 'After', 'Upholds'])
+      assert.ok(dropIn.split('\n').includes(`${relation}=ss-redir-rules@%i.service`), relation);
   });
 
   for (const [file, command] of [
