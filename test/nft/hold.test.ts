@@ -73,7 +73,7 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
   }
 
   it('nobody else flushes or changes the rules, and with a clean end nothing is left', async () => {
-    const before = await state();
+    const nothing = await state();
     await hold('--domains-file', bed.nft.file('names.txt', 'example.net\n'));
     assert.equal(statSync(socket).mode & 0o777, 0o600);
     await nft('flush', 'ruleset');
@@ -89,12 +89,12 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
     assert.match(stdout, /! table inet ss_redir_dns_hold-\d+ is missing/); // it was flushed, and its default applies
     assert.equal(status, 3);
     assert.deepEqual(await holder!.stop('SIGTERM', startMs), { code: 0, signal: undefined });
-    assert.equal(await state(), before);
+    assert.equal(await state(), nothing);
     assert.ok(!existsSync(socket));
   });
 
   it('the kernel takes the rules when the holder is killed, and the next down takes the routing', async () => {
-    const before = await state();
+    const nothing = await state();
     await hold();
     await holder!.stop('SIGKILL');
     holder = undefined;
@@ -103,7 +103,7 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
     assert.match(await bed.router.ip('rule'), /lookup 8388/);
     assert.ok(existsSync(socket), 'the path of a killed holder stays');
     await bed.nft.ok('down', instance);
-    assert.equal(await state(), before);
+    assert.equal(await state(), nothing);
     await hold(); // in spite of the path
     assert.equal(await bed.tcp(bed.client, target4), proxied(target4));
   });
@@ -175,7 +175,7 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
   });
 
   it('settings that nft refuses hold nothing and leave nothing', async () => {
-    const before = await state();
+    const nothing = await state();
     const { status, stderr } = await bed.nft.run([
       'hold',
       instance,
@@ -185,7 +185,7 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
     ]);
     assert.equal(status, 1);
     assert.match(stderr, /^ss-nft: nft: .*bogus/m);
-    assert.equal(await state(), before);
+    assert.equal(await state(), nothing);
     assert.ok(!existsSync(socket));
   });
 
@@ -220,9 +220,9 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
     await hold('-b', other4);
     const elements = Array.from({ length: 10_000 }, (_, i) => `11.${i >> 8}.${i & 255}.0/25`);
     const wrong: string[] = [];
-    let isOver = false;
+    const until = new AbortController();
     const traffic = (async () => {
-      while (!isOver) {
+      while (!until.signal.aborted) {
         const found = await bed.tcp(bed.client, other4);
         if (found !== direct) wrong.push(found);
       }
@@ -234,11 +234,13 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
       slowest = Math.max(slowest, performance.now() - startedMs);
       assert.deepEqual(answer, { ok: true });
     }
-    isOver = true;
+    until.abort();
     await traffic;
     assert.deepEqual(wrong, []);
     assert.ok(slowest < 5000, `${slowest} ms`); // under a second on a machine that does nothing else
-    const count = (await nft('list', 'set', 'inet', table, 'dst_bypass4')).said.match(/11\.\d+\.\d+\.(?:0|128)\/25/g)!.length;
+    const count = (await nft('list', 'set', 'inet', table, 'dst_bypass4')).said.match(
+      /11\.\d+\.\d+\.(?:0|128)\/25/g,
+    )!.length;
     assert.equal(count, 10_000);
   });
 
