@@ -14,10 +14,11 @@ export function loadConfig(
   command: Command,
   argv: readonly string[],
   env: NodeJS.ProcessEnv = process.env,
+  foundFile?: string,
 ): Config {
   const commandLine = parseCommandLine(command, argv);
   const { settings, instance, rules, fail } = commandLine;
-  const path = findFile(commandLine, env);
+  const path = foundFile ?? findFile(commandLine, env);
   return buildConfig(command, {
     commandLine: settings,
     ...(path !== undefined && { file: readConfigFile(path) }),

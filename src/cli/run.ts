@@ -12,15 +12,14 @@ import {
   descriptorsInForce,
   shareDescriptors,
 } from '../control/descriptors.js';
-import { Dns } from '../control/dns.js';
 import { openListeners } from '../control/listeners.js';
 import { markInForce } from '../control/mark.js';
 import { PidFile } from '../control/pid-file.js';
-import { nameServers, planWorkers } from '../control/plan.js';
+import { planWorkers } from '../control/plan.js';
 import { Presence } from '../control/presence.js';
 import { checkPrivileges, dropPrivileges } from '../control/privileges.js';
+import { createDns, Reloader } from '../control/reload.js';
 import { report } from '../control/report.js';
-import { Servers } from '../control/servers.js';
 import { Supervisor } from '../control/supervisor.js';
 import { ConfigError, ConflictError, SyscallError, ToolError, UsageError } from '../errors.js';
 import { type Logger, openLog } from '../log.js';
@@ -33,6 +32,7 @@ import { helpText } from './help.js';
 import { loadConfig } from './load-config.js';
 import type { OwnRules } from './own-rules.js';
 import { parseCommandLine } from './parse.js';
+import { Turns, watchTerminal } from './hang-up.js';
 
 /** Refused at the start: usage, configuration, privilege, port. */
 const exitRefused = 1;
@@ -97,8 +97,7 @@ async function serve(
   const watchdogMs = takeWatchdogPeriod(process.env, process.pid);
   const passed = takePassedSockets(process.env, process.pid);
   if (config.nofile !== undefined) applyDescriptorLimit(config.nofile, warn);
-  const { nameservers, ipv6First, maxDnsQueries } = config;
-  const dns = new Dns({ nameservers, ipv6First, maxQueries: maxDnsQueries });
+  const dns = createDns(config);
   const mark = markInForce(config, (text) => log.info(text));
   const listeners = await openListeners(config, mark, dns, warn, { passed, notifier });
   const budget = shareDescriptors(config, warn);
@@ -111,20 +110,28 @@ async function serve(
     onFatal: (error) => endBroken(log, error),
   });
   const plans = planWorkers(config, mark, listeners, budget);
-  const presence = new Presence(notifier, supervisor, log);
-  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-    process.on(signal, () => {
-      // A service manager means "reload", a terminal that it is gone.
-      if (signal === 'SIGHUP' && notifier.connected) return void presence.reloading(() => reload(log));
-      presence.stopping();
-      void end(supervisor, plans, rules, log, signal);
-    });
-  }
-  process.on('SIGUSR1', () => report(plans, log));
+  const presence = new Presence(notifier, supervisor, config, log);
+  const onServerFailure = (text: string): void => log.limited('server-name', text);
+  const reloader = new Reloader(config, plans, { supervisor, mark, listeners, budget, onServerFailure });
+  const stop = (signal: string): void => {
+    presence.stopping();
+    void end(supervisor, reloader.plans, rules, log, signal);
+  };
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => stop(signal));
+  // Absolute: -f changes the directory.
+  const file = config.configFile === undefined ? undefined : resolve(config.configFile);
+  const isHungUp = watchTerminal();
+  const reloads = new Turns();
+  process.on('SIGHUP', () => {
+    if (isHungUp()) return stop('SIGHUP');
+    void reloads.run(() => presence.reloading(() => reload(config.command, file, reloader, rules, log)));
+  });
+  process.on('SIGUSR1', () => report(reloader.plans, log));
   await supervisor.start(plans);
-  if (config.command === 'ss-redir') await followServers(config, dns, supervisor, log);
+  if (config.command === 'ss-redir') await reloader.follow(dns);
   announce(config, budget, log);
   presence.ready(watchdogMs);
+  reloads.begin();
   // A port of the workers keeps the process alive until a signal comes.
 }
 
@@ -132,16 +139,6 @@ async function serve(
 async function bringRules(config: Config, log: Logger): Promise<OwnRules> {
   const { OwnRules } = await import('./own-rules.js');
   return OwnRules.bring(config, log);
-}
-
-async function followServers(config: Config, dns: Dns, supervisor: Supervisor, log: Logger): Promise<void> {
-  const servers = new Servers(
-    nameServers(config),
-    dns,
-    (addresses) => supervisor.setServers(addresses),
-    (text) => log.limited('server-name', text),
-  );
-  await servers.start();
 }
 
 /** What libev says at its start, in its words where it has them. */
@@ -174,8 +171,31 @@ function bracketed(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
-function reload(log: Logger): void {
-  log.warn('SIGHUP: this version cannot reload: nothing is changed, a restart reads the configuration');
+/** Reads the configuration again. What is wrong with it changes nothing. */
+async function reload(
+  command: Command,
+  configFile: string | undefined,
+  reloader: Reloader,
+  rules: OwnRules | undefined,
+  log: Logger,
+): Promise<string | undefined> {
+  try {
+    const config = loadConfig(command, process.argv.slice(2), process.env, configFile);
+    for (const warning of config.warnings) log.warn(warning);
+    await reloader.reload(
+      config,
+      (text) => log.warn(text),
+      async () => rules?.replace(config),
+    );
+    log.verbose = config.verbose;
+    log.info(`reloaded${configFile === undefined ? '' : `: ${configFile}`}`);
+    return undefined;
+  } catch (error) {
+    if (!isRefusal(error)) throw error;
+    const [first = '', ...more] = error.message.split('\n');
+    for (const line of [first, ...more]) log.error(`not reloaded, nothing is changed: ${line}`);
+    return `not reloaded: ${first}`;
+  }
 }
 
 async function end(

@@ -1,11 +1,12 @@
 /** Config -> what each worker is told at its start. */
 import { isDeepStrictEqual } from 'node:util';
 import type { Config, Server } from '../config/config.js';
+import type { Credentials } from '../crypto/credentials.js';
 import { findMethod, type Method } from '../crypto/methods.js';
 import { randomBytes } from '../crypto/random.js';
 import { createSaltMemory } from '../crypto/replay.js';
 import { createSaltPoolMemory } from '../crypto/salt-pool.js';
-import type { Plan, ServerKeys } from '../relay/plan.js';
+import type { NewPlan, ServerKeys } from '../relay/plan.js';
 import type { ServerSalts } from '../relay/streams.js';
 import type { UdpPlan } from '../relay/udp-plane.js';
 import { createUdpCounters } from '../relay/udp-counters.js';
@@ -17,17 +18,19 @@ import type { ServerName } from './servers.js';
 /** shadowsocks-libev's cap on a connect. */
 const maxConnectSeconds = 10;
 
+/** @param before the plans that run, whose memories of what was seen and counted go on. */
 export function planWorkers(
   config: Config,
   mark: number,
   listeners: Listeners,
   budget: Budget,
-): Omit<Plan, 'control'>[] {
+  before: readonly NewPlan[] = [],
+): NewPlan[] {
   const method = findMethod(config.method)!;
   const { credentials } = config;
-  const salts = config.command === 'ss-server' ? createSalts(method) : undefined;
+  const salts = config.command === 'ss-server' ? saltsFor(method, before[0]) : undefined;
   const otherKeys = listOtherKeys(config);
-  const udp = config.udp ? planUdp(config, listeners, budget) : undefined;
+  const udp = config.udp ? planUdp(config, listeners, budget, before[0]?.udp) : undefined;
   return listeners.tcp.map((own, index) => ({
     command: config.command,
     listeners: own,
@@ -36,7 +39,7 @@ export function planWorkers(
     credentials,
     ...(otherKeys.length > 0 && { otherKeys }),
     salts,
-    userMemory: credentials.users.length > 0 ? createUserMemory(credentials.users.length) : undefined,
+    userMemory: userMemoryFor(credentials, before[index]),
     timeouts: {
       connectMs: Math.min(maxConnectSeconds, config.timeoutSeconds) * 1000,
       halfOpenMs: config.timeoutSeconds * 1000,
@@ -83,16 +86,33 @@ function isOf({ method, credentials }: Server, other: ServerKeys): boolean {
   return method === other.methodName && isDeepStrictEqual(credentials, other.credentials);
 }
 
-function planUdp(config: Config, listeners: Listeners, budget: Budget): UdpPlan {
+function planUdp(config: Config, listeners: Listeners, budget: Budget, before: UdpPlan | undefined): UdpPlan {
   return {
     listeners: listeners.udp,
     timeoutMs: config.udpTimeoutSeconds * 1000,
     maxSessions: budget.maxSessions,
     mtu: config.mtu,
     maxReplySockets: budget.maxReplySockets,
-    counters: createUdpCounters(),
-    salts: config.command === 'ss-server' ? createSaltMemory(randomBytes(8)) : undefined,
+    counters: before?.counters ?? createUdpCounters(),
+    salts: config.command === 'ss-server' ? (before?.salts ?? createSaltMemory(randomBytes(8))) : undefined,
   };
+}
+
+/** Numbers in it are those of the users: who has gone or come begins another. */
+function userMemoryFor({ users }: Credentials, before: NewPlan | undefined): SharedArrayBuffer | undefined {
+  if (users.length === 0) return undefined;
+  const isSame = isDeepStrictEqual(
+    before?.credentials.users.map(({ name }) => name),
+    users.map(({ name }) => name),
+  );
+  return isSame ? before!.userMemory : createUserMemory(users.length);
+}
+
+/** Salts are remembered whatever becomes of the keys, as long as they are of one kind. */
+function saltsFor(method: Method, before: NewPlan | undefined): ServerSalts {
+  const old = before === undefined ? undefined : findMethod(before.methodName)!;
+  if (old?.edition === method.edition && old.saltSize === method.saltSize) return before!.salts!;
+  return createSalts(method);
 }
 
 function createSalts(method: Method): ServerSalts {

@@ -7,13 +7,24 @@ import type { Supervisor } from './supervisor.js';
 const statusMs = 5000;
 
 export class Presence {
+  private readonly tcp: boolean;
+  private readonly udp: boolean;
   private readonly notifier: Notifier;
   private readonly supervisor: Supervisor;
   private readonly log: Logger;
   private said = '';
+  /** Of the last reload. */
+  private remark: string | undefined;
   private hanging = new Set<number>();
 
-  constructor(notifier: Notifier, supervisor: Supervisor, log: Logger) {
+  constructor(
+    notifier: Notifier,
+    supervisor: Supervisor,
+    { tcp, udp }: { readonly tcp: boolean; readonly udp: boolean },
+    log: Logger,
+  ) {
+    this.tcp = tcp;
+    this.udp = udp;
     this.notifier = notifier;
     this.supervisor = supervisor;
     this.log = log;
@@ -28,11 +39,11 @@ export class Presence {
     if (watchdogMs !== undefined) this.startWatchdog(watchdogMs);
   }
 
-  /** Runs `work` between "reloading" and "ready", whatever becomes of it. */
-  async reloading(work: () => void | Promise<void>): Promise<void> {
+  /** Runs `work` between "reloading" and "ready", whatever becomes of it. It returns what is to be told beside the figures. */
+  async reloading(work: () => Promise<string | undefined>): Promise<void> {
     this.notifier.reloading();
     try {
-      await work();
+      this.remark = await work();
     } finally {
       this.said = this.describe();
       this.notifier.ready(this.said);
@@ -70,8 +81,13 @@ export class Presence {
   private describe(): string {
     if (this.hanging.size > 0) return `hanging: worker ${[...this.hanging].join(', ')}`;
     const workers = this.supervisor.turns().length;
-    const connections = this.supervisor.connections();
-    return `serving ${counted(connections, 'TCP connection')} with ${counted(workers, 'worker')}`;
+    const { connections, associations } = this.supervisor.load();
+    const served = [
+      ...(this.tcp ? [counted(connections, 'TCP connection')] : []),
+      ...(this.udp ? [counted(associations, 'UDP association')] : []),
+    ];
+    const text = `serving ${served.join(' and ')} with ${counted(workers, 'worker')}`;
+    return this.remark === undefined ? text : `${text}; ${this.remark}`;
   }
 }
 

@@ -7,6 +7,7 @@ import { oneLine } from '../text.js';
 
 type Counted = Pick<Plan, 'udp' | 'credentials' | 'userMemory'>;
 
+/** @param plans of all reloads, the latest last: what users have moved before counts too. */
 export function report(plans: readonly Counted[], log: Logger): void {
   const udp = plans.find((plan) => plan.udp !== undefined)?.udp;
   const dropped = udp && new UdpCounters(udp.counters).describe();
@@ -15,9 +16,24 @@ export function report(plans: readonly Counted[], log: Logger): void {
 }
 
 function describeUsers(plans: readonly Counted[]): string[] {
-  const memories = plans.map((plan) => plan.userMemory).filter((memory) => memory !== undefined);
-  return (plans[0]?.credentials.users ?? []).map(({ name }, i) => {
-    const { connections, up, down } = readUserTraffic(memories, i);
-    return `user ${oneLine(name)}: ${connections} connections, ${up} bytes up, ${down} bytes down`;
+  const memories = new Map<SharedArrayBuffer, readonly string[]>();
+  for (const { userMemory, credentials } of plans) {
+    if (userMemory !== undefined)
+      memories.set(
+        userMemory,
+        credentials.users.map(({ name }) => name),
+      );
+  }
+  const names = new Set([...memories.values()].flat());
+  return [...names].map((name) => {
+    const sum = { connections: 0, up: 0, down: 0 };
+    for (const [memory, users] of memories) {
+      if (!users.includes(name)) continue;
+      const { connections, up, down } = readUserTraffic([memory], users.indexOf(name));
+      sum.connections += connections;
+      sum.up += up;
+      sum.down += down;
+    }
+    return `user ${oneLine(name)}: ${sum.connections} connections, ${sum.up} bytes up, ${sum.down} bytes down`;
   });
 }

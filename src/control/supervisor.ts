@@ -5,7 +5,7 @@
 import { Worker } from 'node:worker_threads';
 import { controlWord, createWorkerControl } from '../engine/worker.js';
 import { raiseWakeup } from '../linux/epoll.js';
-import type { FromWorker, Plan, ServerAddress, ToWorker } from '../relay/plan.js';
+import type { FromWorker, NewPlan, Plan, ServerAddress, ToWorker } from '../relay/plan.js';
 import type { LogLevel } from '../relay/worker-log.js';
 import type { Dns } from './dns.js';
 
@@ -26,7 +26,7 @@ interface Plane {
 
 export class Supervisor {
   private readonly planes: Plane[] = [];
-  private readonly dns: Dns;
+  private dns: Dns;
   private readonly events: SupervisorEvents;
   private stopping = false;
 
@@ -37,9 +37,16 @@ export class Supervisor {
   }
 
   /** Starts one worker a plan; resolves when all of them serve. */
-  async start(plans: readonly Omit<Plan, 'control'>[]): Promise<void> {
+  async start(plans: readonly NewPlan[]): Promise<void> {
     // One after another: each opens dozens of files for a moment, and descriptors may be few.
     for (const plan of plans) await this.startOne(plan);
+  }
+
+  /** After a reload: connections and sessions go on with what they have, new ones begin with this. */
+  reload(plans: readonly NewPlan[], servers: readonly ServerAddress[], dns: Dns): void {
+    this.dns = dns;
+    for (const [i, plane] of this.planes.entries())
+      this.tell(plane, { type: 'plan', plan: plans[i]!, servers });
   }
 
   /** Which servers there are. A worker that is starting has it among its first messages. */
@@ -52,12 +59,11 @@ export class Supervisor {
     return this.planes.map(({ plan }) => new Int32Array(plan.control.stop)[controlWord.turns]!);
   }
 
-  /** TCP connections that the workers hold. */
-  connections(): number {
-    return this.planes.reduce(
-      (sum, { plan }) => sum + new Int32Array(plan.control.stop)[controlWord.connections]!,
-      0,
-    );
+  /** TCP connections and UDP associations that the workers hold. */
+  load(): { connections: number; associations: number } {
+    const sum = (word: number): number =>
+      this.planes.reduce((total, { plan }) => total + new Int32Array(plan.control.stop)[word]!, 0);
+    return { connections: sum(controlWord.connections), associations: sum(controlWord.associations) };
   }
 
   /** Resolves when all workers have ended, or after a moment: the process can go then. */
@@ -69,7 +75,7 @@ export class Supervisor {
     await Promise.race([Promise.all(this.planes.map((plane) => plane.ended)), late]);
   }
 
-  private startOne(plan: Omit<Plan, 'control'>): Promise<void> {
+  private startOne(plan: NewPlan): Promise<void> {
     const control = createWorkerControl();
     const workerData: Plan = { ...plan, control };
     const worker = new Worker(new URL('../relay/data-plane.js', import.meta.url), { workerData });

@@ -14,12 +14,18 @@ export interface WorkerControl {
   wakeup: number;
 }
 
-/** The main thread writes `stop` (0 run, 1 stop), the worker the others: turns of its loop, connections it holds. */
-export const controlWord = { stop: 0, turns: 1, connections: 2 } as const;
-const controlSize = 3 * Int32Array.BYTES_PER_ELEMENT;
+/** The main thread writes `stop` (0 run, 1 stop), the worker the others: turns of its loop, and what it holds. */
+export const controlWord = { stop: 0, turns: 1, connections: 2, associations: 3 } as const;
+const controlSize = 4 * Int32Array.BYTES_PER_ELEMENT;
 
 export function createWorkerControl(): WorkerControl {
   return { stop: new SharedArrayBuffer(controlSize), wakeup: createWakeup() };
+}
+
+/** TCP connections and UDP associations. */
+export interface WorkerLoad {
+  readonly open: number;
+  readonly associations: number;
 }
 
 /** Runs `reactor` on this thread until it is told to stop. `load` is what the worker says of itself once a turn. */
@@ -28,7 +34,7 @@ export function runReactor(
   control: WorkerControl,
   port: MessagePort,
   onMessage: (message: unknown) => void,
-  load: { readonly open: number } = { open: 0 },
+  load: WorkerLoad = { open: 0, associations: 0 },
 ): void {
   const words = new Int32Array(control.stop);
   reactor.add(
@@ -46,6 +52,7 @@ export function runReactor(
   reactor.run(() => {
     words[controlWord.turns]!++; // plain stores: main only wants to see that the number moves
     words[controlWord.connections] = load.open;
+    words[controlWord.associations] = load.associations;
     return Atomics.load(words, controlWord.stop) !== 0;
   });
 }

@@ -9,7 +9,7 @@ import type { ClientPacketSession, ServerPackets } from './packet.js';
 import { AeadPacketOpener, AeadPacketSealer, AeadServerPackets } from './udp-aead.js';
 import { ClientPacketSession2022 } from './udp-2022-client.js';
 import { AesOpening, AesSealing, ChachaEnvelope } from './udp-2022-envelope.js';
-import { ServerPackets2022 } from './udp-2022-server.js';
+import { ServerPackets2022, type ServerKeys2022 } from './udp-2022-server.js';
 
 /** Begins a session with the server. */
 export type ClientPackets = () => ClientPacketSession;
@@ -64,22 +64,48 @@ export function createServerPackets<State>(
   { salts, maxSessions, clientShare = () => 0 }: ServerPacketsOptions,
   sources: PacketSources = systemSources,
 ): ServerPackets<State> {
-  const { key, users } = credentials;
-  checkIdentities(method, users.length);
-  if (method.edition === 'aead') return new AeadServerPackets(backend, method, key, sources, salts);
+  checkIdentities(method, credentials.users.length);
+  if (method.edition === 'aead')
+    return new AeadServerPackets(backend, method, credentials.key, sources, salts);
+  const keys = serverKeys(backend, method, credentials, clientShare, sources);
+  return new ServerPackets2022(keys, sources, maxSessions);
+}
+
+function serverKeys(
+  backend: AeadBackend,
+  method: Method,
+  { key, users }: Credentials,
+  clientShare: () => number,
+  sources: PacketSources,
+): ServerKeys2022 {
+  const clients = { count: clientShares, current: clientShare };
   if (isChacha(method)) {
     const envelope = new ChachaEnvelope(backend, key, sources);
-    const clients = { count: clientShares, current: clientShare };
-    return new ServerPackets2022(envelope, [envelope], sources, maxSessions, clients);
+    return { opening: envelope, sealings: [envelope], owners: clients };
   }
   const keys = users.length > 0 ? users.map((user) => user.key) : [key];
   const sealings = keys.map((each) => new AesSealing(backend, method, each));
   const opening = new AesOpening(backend, method, key, users);
-  const owners =
-    users.length > 0
-      ? { count: users.length, current: () => opening.user }
-      : { count: clientShares, current: clientShare };
-  return new ServerPackets2022(opening, sealings, sources, maxSessions, owners);
+  if (users.length === 0) return { opening, sealings, owners: clients };
+  return { opening, sealings, owners: { count: users.length, current: () => opening.user } };
+}
+
+/**
+ * Changes the users of a server that has some and goes on having some, with the same method. The sessions of those whose key
+ * stays go on, and `onForgotten` gets what the relay keeps with the others.
+ */
+export function changeUsers<State>(
+  packets: ServerPackets<State>,
+  backend: AeadBackend,
+  method: Method,
+  { before, now }: { readonly before: Credentials; readonly now: Credentials },
+  onForgotten: (state: State) => void,
+): void {
+  if (!(packets instanceof ServerPackets2022)) throw new TypeError(`${method.name} has no users`);
+  const keys = serverKeys(backend, method, now, () => 0, systemSources);
+  const userNow = (user: number): number =>
+    now.users.findIndex(({ key }) => Buffer.compare(key, before.users[user]!.key) === 0);
+  packets.changeUsers(keys, userNow, onForgotten);
 }
 
 function isChacha(method: Method): boolean {

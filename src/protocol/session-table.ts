@@ -5,6 +5,7 @@
  */
 
 export interface TableEntry {
+  /** Constant while it is in a table. */
   readonly user: number;
   readonly idHigh: number;
   readonly idLow: number;

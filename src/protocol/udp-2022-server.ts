@@ -25,9 +25,9 @@ class ServerSession<State> implements ServerPacketSession<State>, TableEntry {
   state: State | undefined = undefined;
   lastSeenMs = 0;
   readonly window = new PacketWindow();
-  readonly user: number;
+  user: number;
   /** Whose share of the memory it takes. */
-  readonly owner: number;
+  owner: number;
   readonly idHigh: number;
   readonly idLow: number;
   /** Opens the client's packets. */
@@ -57,40 +57,66 @@ export interface SessionOwners {
   readonly current: () => number;
 }
 
+/** What a server's keys make. */
+export interface ServerKeys2022 {
+  readonly opening: OpeningEnvelope;
+  /** For each user in order, or one where there are none. */
+  readonly sealings: readonly SealingEnvelope[];
+  readonly owners: SessionOwners;
+}
+
 export class ServerPackets2022<State> implements ServerPackets<State> {
   from = 0;
   to = 0;
   session: ServerSession<State> | undefined = undefined;
   readonly sealer = undefined;
-  private readonly opening: OpeningEnvelope;
-  private readonly sealings: readonly SealingEnvelope[];
+  private keys: ServerKeys2022;
   private readonly sources: PacketSources;
-  private readonly owners: SessionOwners;
-  private readonly shares: SessionShares;
+  private readonly maxSessions: number;
+  private shares: SessionShares;
   private readonly reader: BodyReader;
-  private readonly minSize: number;
-  private readonly sessions: SessionTable<ServerSession<State>>;
+  private minSize: number;
+  private sessions: SessionTable<ServerSession<State>>;
   private nextSweepMs = -Infinity;
 
-  /**
-   * @param sealings for each user in order, or one where there are none.
-   * @param maxSessions those that are remembered, whether the relay still keeps something with them or not.
-   */
-  constructor(
-    opening: OpeningEnvelope,
-    sealings: readonly SealingEnvelope[],
-    sources: PacketSources,
-    maxSessions: number,
-    owners: SessionOwners,
-  ) {
-    this.opening = opening;
-    this.sealings = sealings;
+  /** @param maxSessions those that are remembered, whether the relay still keeps something with them or not. */
+  constructor(keys: ServerKeys2022, sources: PacketSources, maxSessions: number) {
+    this.keys = keys;
     this.sources = sources;
-    this.owners = owners;
-    this.shares = new SessionShares(maxSessions, owners.count);
+    this.maxSessions = maxSessions;
+    this.shares = new SessionShares(maxSessions, keys.owners.count);
     this.reader = new BodyReader(sources);
-    this.minSize = opening.size + requestHeadSize + minAddressSize + tagSize;
+    this.minSize = keys.opening.size + requestHeadSize + minAddressSize + tagSize;
     this.sessions = new SessionTable(this.random());
+  }
+
+  /**
+   * Other users. Sessions of those who stay go on, with what has been seen of them; the rest are forgotten.
+   *
+   * @param userNow what number a user has now, -1 for one who is gone.
+   * @param onForgotten gets what the relay keeps with a session that is forgotten.
+   */
+  changeUsers(
+    keys: ServerKeys2022,
+    userNow: (user: number) => number,
+    onForgotten: (state: State) => void,
+  ): void {
+    const { sessions } = this;
+    this.keys = keys;
+    this.minSize = keys.opening.size + requestHeadSize + minAddressSize + tagSize;
+    this.shares = new SessionShares(this.maxSessions, keys.owners.count);
+    this.sessions = new SessionTable(this.random());
+    sessions.removeWhere((session) => {
+      const user = userNow(session.user);
+      if (user >= 0) {
+        session.user = session.owner = user;
+        this.shares.add(user);
+        this.sessions.add(session);
+      } else if (session.state !== undefined) {
+        onForgotten(session.state);
+      }
+      return true;
+    });
   }
 
   get skewSeconds(): number {
@@ -103,7 +129,7 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
   }
 
   open(block: Block, from: number, to: number, nowMs: number): PacketVerdict {
-    const { opening } = this;
+    const { opening } = this.keys;
     if (to - from < this.minSize) return 'short';
     if (!opening.reveal(block, from, to)) return 'forged';
     const { bytes } = block;
@@ -145,7 +171,8 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
     cipher: PacketCipher,
     nowMs: number,
   ): ServerSession<State> | undefined {
-    const owner = this.owners.current();
+    const { opening, sealings, owners } = this.keys;
+    const owner = owners.current();
     if (!this.shares.hasRoom(owner) && nowMs >= this.nextSweepMs) {
       this.nextSweepMs = nowMs + sweepMs;
       this.expire(nowMs);
@@ -156,8 +183,8 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
     // Were it the same, both directions would have one key and the same nonces.
     let sessionId = this.random();
     while (sessionId.equals(clientSessionId)) sessionId = this.random();
-    const { user } = this.opening;
-    const sealing = this.sealings[Math.max(user, 0)]!;
+    const { user } = opening;
+    const sealing = sealings[Math.max(user, 0)]!;
     const sealer = new PacketSealer2022(sealing, this.sources, sessionId, clientSessionId);
     const session = new ServerSession<State>(user, owner, clientSessionId, cipher, sealer);
     this.shares.add(owner);

@@ -14,11 +14,11 @@ import { LogSummary } from './log-summary.js';
 import { Limits } from './limits.js';
 import { Listener } from './listener.js';
 import { Names } from './names.js';
-import type { FromWorker, Plan, ServerAddress, ServerKeys, ToWorker } from './plan.js';
+import type { FromWorker, NewPlan, Plan, ServerAddress, ServerKeys, ToWorker } from './plan.js';
 import { PoolTrimmer } from './pool-trimmer.js';
 import { Redir, redirectTarget, tproxyTarget } from './redir.js';
 import { Server } from './server.js';
-import { startUdpRedir, startUdpServer } from './udp-plane.js';
+import { startUdpRedir, type UdpParts, UdpServerSide } from './udp-plane.js';
 import type { UdpRedir } from './udp-redir.js';
 import { Upstreams } from './upstream.js';
 import { UserCounters } from './user-counters.js';
@@ -29,53 +29,70 @@ const blocksPerConnection = 2;
 const maxBlocks = 8192;
 
 const port = parentPort!;
-const plan = workerData as Plan;
+const startPlan = workerData as Plan;
 const post = (message: FromWorker): void => port.postMessage(message);
 
-const log = new WorkerLog(plan.verbose, (level, text) => post({ type: 'log', level, text }));
-const contextOf = contextMaker();
-const context = contextOf(plan);
-/** ss-redir: of the servers that have a method or keys of their own. */
-const otherAccesses = (plan.otherKeys ?? []).map((keys) => new Access(contextOf(keys)));
+// What stays over a reload.
+const log = new WorkerLog(startPlan.verbose, (level, text) => post({ type: 'log', level, text }));
+const backend = selectBackend((warning) => log.error(warning));
+const reactor = new Reactor();
+const blocks = new BufferPool(
+  blockSize,
+  Math.min(maxBlocks, 16 + blocksPerConnection * startPlan.maxConnections),
+);
+const editions = new Map<Edition, Pick<RelayContext, 'rests' | 'scatter'>>();
+const limits = new Limits(startPlan.maxConnections);
+const names = new Names((id, host) => post({ type: 'resolve', id, host }));
 const upstreams = new Upstreams();
 /** A server may carry TCP and no UDP, or the other way round. */
 const udpUpstreams = new Upstreams();
-let udpStarted = false;
+new PoolTrimmer(reactor, blocks).start();
+new LogSummary(reactor, log).start();
+
+// What a reload changes. Connections keep what they were begun with.
+let plan: NewPlan = startPlan;
+let context = contextMaker(plan)(plan);
+let access = new Access(context);
+/** ss-redir: of the servers that have a method or keys of their own. */
+let otherAccesses = createOtherAccesses();
+let relays = createRelays();
+
+const listeners = startPlan.listeners.map(
+  ({ fd, shared }, i) =>
+    new Listener(context, fd, (client, address) => relays[i]!.onConnection(client, address), shared),
+);
 let udpRedir: UdpRedir | undefined;
-const listeners = createListeners();
+let udpServer: UdpServerSide | undefined;
+let isUdpStarted = false;
 if (plan.command === 'ss-server') startListeners();
 post({ type: 'ready' });
-runReactor(context.reactor, plan.control, port, (message) => onMessage(message as ToWorker), context.limits);
+runReactor(reactor, startPlan.control, port, (message) => onMessage(message as ToWorker), {
+  get open() {
+    return limits.open;
+  },
+  get associations() {
+    return udpRedir?.size ?? udpServer?.size ?? 0;
+  },
+});
 
-/** All contexts of a worker are one, but for method and keys, and what an edition wants of its own. */
-function contextMaker(): (keys: ServerKeys) => RelayContext {
-  const reactor = new Reactor();
-  const blocks = new BufferPool(
-    blockSize,
-    Math.min(maxBlocks, 16 + blocksPerConnection * plan.maxConnections),
-  );
-  new PoolTrimmer(reactor, blocks).start();
-  new LogSummary(reactor, log).start();
-  const editions = new Map<Edition, Pick<RelayContext, 'rests' | 'scatter'>>();
-  const backend = selectBackend((warning) => log.error(warning));
-  const userCounters = plan.userMemory && new UserCounters(plan.userMemory);
+/** All contexts of a plan are one, but for method and keys, and what an edition wants of its own. */
+function contextMaker(settings: NewPlan): (keys: ServerKeys) => RelayContext {
+  const { timeouts, noDelay, userMemory } = settings;
+  const userCounters = userMemory && new UserCounters(userMemory);
   const connectOptions = {
-    mark: plan.mark,
-    mptcp: plan.mptcp,
-    fastOpen: plan.fastOpen,
+    mark: settings.mark,
+    mptcp: settings.mptcp,
+    fastOpen: settings.fastOpen,
     tos: 0,
-    sendBuffer: plan.outgoingSendBuffer,
-    receiveBuffer: plan.outgoingReceiveBuffer,
-    bind4: plan.bind4 === undefined ? undefined : Endpoint.parse(plan.bind4, 0),
-    bind6: plan.bind6 === undefined ? undefined : Endpoint.parse(plan.bind6, 0),
-    interface: plan.interface,
+    sendBuffer: settings.outgoingSendBuffer,
+    receiveBuffer: settings.outgoingReceiveBuffer,
+    bind4: settings.bind4 === undefined ? undefined : Endpoint.parse(settings.bind4, 0),
+    bind6: settings.bind6 === undefined ? undefined : Endpoint.parse(settings.bind6, 0),
+    interface: settings.interface,
   };
-  const limits = new Limits(plan.maxConnections);
-  const names = new Names((id, host) => post({ type: 'resolve', id, host }));
-
   return ({ methodName, credentials }) => {
     const method = findMethod(methodName)!;
-    const parts = editions.get(method.edition) ?? createEditionParts(reactor, method);
+    const parts = editions.get(method.edition) ?? createEditionParts(method);
     editions.set(method.edition, parts);
     return {
       reactor,
@@ -86,9 +103,9 @@ function contextMaker(): (keys: ServerKeys) => RelayContext {
       method,
       credentials,
       userCounters,
-      timeouts: plan.timeouts,
+      timeouts,
       connectOptions,
-      noDelay: plan.noDelay,
+      noDelay,
       limits,
       names,
       log,
@@ -96,39 +113,62 @@ function contextMaker(): (keys: ServerKeys) => RelayContext {
   };
 }
 
-function createEditionParts(reactor: Reactor, { edition }: Method): Pick<RelayContext, 'rests' | 'scatter'> {
-  const rests = new BufferPool(restSize[edition], 1 + plan.maxConnections);
+function createEditionParts({ edition }: Method): Pick<RelayContext, 'rests' | 'scatter'> {
+  const rests = new BufferPool(restSize[edition], 1 + startPlan.maxConnections);
   new PoolTrimmer(reactor, rests).start();
   return { rests, scatter: new Scatter(recordsPerBatch[edition]) };
 }
 
-function createListeners(): Listener[] {
+function createOtherAccesses(): Access[] {
+  const contextOf = contextMaker(plan);
+  return (plan.otherKeys ?? []).map((keys) => new Access(contextOf(keys)));
+}
+
+/** One for each listener. */
+function createRelays(): (Redir | Server)[] {
   const server = plan.command === 'ss-server' ? new Server(context, plan.salts!) : undefined;
   const target = plan.tproxy ? tproxyTarget : redirectTarget;
-  return plan.listeners.map(({ fd, port: listenPort, tos, shared }) => {
-    const relay = server ?? new Redir(context, upstreams, target, listenPort, tos);
-    return new Listener(context, fd, (client, address) => relay.onConnection(client, address), shared);
-  });
+  return startPlan.listeners.map(
+    ({ port: listenPort, tos }) => server ?? new Redir(context, upstreams, target, listenPort, tos),
+  );
 }
 
 function startListeners(): void {
   for (const listener of listeners.splice(0)) listener.start();
   const { udp } = plan;
-  if (udp === undefined || udpStarted) return;
-  udpStarted = true;
-  const { reactor, backend, method, credentials, names, connectOptions, userCounters } = context;
-  const parts = { reactor, log, backend, method, credentials, socketOptions: connectOptions };
+  if (udp === undefined || isUdpStarted) return;
+  isUdpStarted = true;
   if (plan.command === 'ss-redir')
-    udpRedir = startUdpRedir(udp, parts, new Access(context), udpUpstreams, upstreams);
-  else startUdpServer(udp, parts, names, userCounters);
+    udpRedir = startUdpRedir(udp, udpParts(), () => access, udpUpstreams, upstreams);
+  else udpServer = new UdpServerSide(udp, udpParts(), names, context.userCounters);
+}
+
+function udpParts(): UdpParts {
+  const { method, credentials, connectOptions } = context;
+  return { reactor, log, backend, method, credentials, socketOptions: connectOptions };
 }
 
 function onMessage(message: ToWorker): void {
-  if (message.type === 'resolved') return context.names.answer(message.id, message.resolution);
+  if (message.type === 'resolved') return names.answer(message.id, message.resolution);
+  if (message.type === 'plan') reload(message.plan);
+  if (plan.command === 'ss-server') return;
   upstreams.set(endpointsOf(message.servers, 'tcp'));
   udpUpstreams.set(endpointsOf(message.servers, 'udp'));
   udpRedir?.onServers();
   startListeners(); // ss-redir accepts once it knows where to go; earlier clients wait in the kernel's queue
+}
+
+function reload(next: NewPlan): void {
+  plan = next;
+  log.verbose = plan.verbose;
+  limits.maxConnections = plan.maxConnections;
+  context = contextMaker(plan)(plan);
+  access = new Access(context);
+  otherAccesses = createOtherAccesses();
+  relays = createRelays();
+  if (plan.udp === undefined) return;
+  udpRedir?.changeLimits(plan.udp);
+  udpServer?.reload(plan.udp, udpParts(), context.userCounters);
 }
 
 function endpointsOf(servers: readonly ServerAddress[], protocol: 'tcp' | 'udp'): Endpoint[] {

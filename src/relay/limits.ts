@@ -1,6 +1,7 @@
 /** How many connections a worker holds; who waits for room is told when one ends. */
 export class Limits {
-  readonly maxConnections: number;
+  /** A reload may change it; who is above it by then stays. */
+  maxConnections: number;
   private connections = 0;
   private waiting: (() => void)[] = [];
 

@@ -66,7 +66,11 @@ export interface ServerAddress extends ServerTraits {
   port: number;
 }
 
+/** Of a reload: all but `control`, the listeners and what is bound to them, which stay. */
+export type NewPlan = Omit<Plan, 'control'>;
+
 export type ToWorker =
+  | { type: 'plan'; plan: NewPlan; servers: readonly ServerAddress[] }
   | { type: 'servers'; servers: readonly ServerAddress[] }
   | { type: 'resolved'; id: number; resolution: Resolution };
 

@@ -11,17 +11,28 @@ import type { Endpoint } from '../linux/sockaddr.js';
 import type { UdpCounters } from './udp-counters.js';
 import type { WorkerLog } from './worker-log.js';
 
-export interface UdpContext {
-  reactor: Reactor;
-  log: WorkerLog;
-  counters: UdpCounters;
-  datagrams: DatagramMemory;
-  socketOptions: UdpSocketOptions;
+/** What a reload may change. */
+export interface UdpLimits {
   /** A session is forgotten when it was silent in both directions for so long. */
   timeoutMs: number;
   maxSessions: number;
   /** Of the way that packets take; 0 to be silent about it. */
   mtu: number;
+}
+
+export interface UdpContext extends UdpLimits {
+  reactor: Reactor;
+  log: WorkerLog;
+  counters: UdpCounters;
+  datagrams: DatagramMemory;
+  socketOptions: UdpSocketOptions;
+}
+
+/** There is room for `capacity` sessions. */
+export function setLimits(context: UdpContext, limits: UdpLimits, capacity: number): void {
+  context.timeoutMs = limits.timeoutMs;
+  context.maxSessions = Math.min(limits.maxSessions, capacity);
+  context.mtu = limits.mtu;
 }
 
 /** IP and UDP header. */

@@ -25,7 +25,15 @@ import { Recency } from './recency.js';
 import { ReplySockets } from './reply-sockets.js';
 import type { Upstreams } from './upstream.js';
 import { endpointAt, sockaddrPort, socksSize, writeSockaddr, writeSocksBefore } from './udp-address.js';
-import { batchSize, noteSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
+import {
+  batchSize,
+  noteSize,
+  packetOffset,
+  plainOffset,
+  setLimits,
+  type UdpContext,
+  type UdpLimits,
+} from './udp-context.js';
 import { drop } from './udp-drops.js';
 import { countLosses, forLatelyUsed, type Receiver } from './udp-losses.js';
 import { UdpSession, type Voice } from './udp-session.js';
@@ -160,7 +168,7 @@ export class UdpRedir implements Deadlined {
       return session;
     }
     if (this.isLoop(slot)) return undefined;
-    if (this.sessions.full) this.evict(this.recency.oldest!);
+    if (this.recency.size >= this.context.maxSessions) this.evict(this.recency.oldest!);
     const session = this.open(names.bytes, at, listener.tos);
     if (session === undefined) return undefined;
     this.sessions.findSockaddr(names.bytes, at);
@@ -387,6 +395,16 @@ export class UdpRedir implements Deadlined {
       if (!this.upstreams.has(session.server)) this.close(session);
       session = next;
     }
+  }
+
+  get size(): number {
+    return this.recency.size;
+  }
+
+  /** After a reload. */
+  changeLimits(limits: UdpLimits): void {
+    setLimits(this.context, limits, this.sessions.capacity);
+    while (this.recency.size > this.context.maxSessions) this.evict(this.recency.oldest!);
   }
 
   close(session: UdpSession): void {

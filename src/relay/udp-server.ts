@@ -31,7 +31,15 @@ import {
   writeSockaddr,
   writeSocksBefore,
 } from './udp-address.js';
-import { batchSize, noteSize, packetOffset, plainOffset, type UdpContext } from './udp-context.js';
+import {
+  batchSize,
+  noteSize,
+  packetOffset,
+  plainOffset,
+  setLimits,
+  type UdpContext,
+  type UdpLimits,
+} from './udp-context.js';
 import type { UserCounters } from './user-counters.js';
 import { drop } from './udp-drops.js';
 import { countLosses, forLatelyUsed, type Receiver } from './udp-losses.js';
@@ -54,9 +62,9 @@ export class UdpServer implements Deadlined {
   wheelBucket = -1;
   wheelIndex = 0;
   readonly context: UdpContext;
-  private readonly codec: ServerPackets<UdpServerSession>;
+  private codec: ServerPackets<UdpServerSession>;
   private readonly names: UdpNames;
-  private readonly userCounters: UserCounters | undefined;
+  private userCounters: UserCounters | undefined;
   /** 2017: by client address. */
   private readonly byClient: AddressTable<UdpServerSession>;
   private readonly recency = new Recency<UdpServerSession>();
@@ -312,6 +320,28 @@ export class UdpServer implements Deadlined {
     return control;
   }
 
+  get size(): number {
+    return this.recency.size;
+  }
+
+  // ---- reload
+
+  changeLimits(limits: UdpLimits): void {
+    setLimits(this.context, limits, this.byClient.capacity);
+    while (this.recency.size > this.context.maxSessions) this.evict();
+  }
+
+  /** Other keys altogether: no session goes on, since what it would say is for nobody. */
+  changeKeys(packets: ServerPackets<UdpServerSession>): void {
+    for (let oldest = this.recency.oldest; oldest !== undefined; oldest = this.recency.oldest)
+      this.close(oldest);
+    this.codec = packets;
+  }
+
+  countUsersIn(counters: UserCounters | undefined): void {
+    this.userCounters = counters;
+  }
+
   // ---- the end
 
   /** At the cap the session that was silent for longest makes room. */
@@ -319,7 +349,7 @@ export class UdpServer implements Deadlined {
     this.close(this.recency.oldest!);
   }
 
-  private close(session: UdpServerSession): void {
+  close(session: UdpServerSession): void {
     if (session.place >= 0) this.byClient.remove(session.place);
     this.recency.remove(session);
     session.close((outlet) => {

@@ -19,7 +19,8 @@ interface Kind {
 }
 
 export class WorkerLog {
-  readonly verbose: boolean;
+  /** A reload may change it. */
+  verbose: boolean;
   private readonly post: (level: LogLevel, text: string) => void;
   private secondStartMs = 0;
   private lines = 0;
