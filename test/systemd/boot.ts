@@ -45,7 +45,10 @@ export const scenarios: Record<string, () => Promise<void>> = {
     for (const unit of ['ss-server@up.service', service]) {
       systemctl('start', unit);
       assert.equal(show(unit, 'ActiveState'), 'active');
-      assert.match(show(unit, 'StatusText'), /^serving 0 TCP connections and 0 UDP associations with [12] workers?$/);
+      assert.match(
+        show(unit, 'StatusText'),
+        /^serving 0 TCP connections and 0 UDP associations with [12] workers?$/,
+      );
     }
     const pid = mainPid(service);
     const uid = output('id', '-u', 'ss-redir').trim();
