@@ -358,6 +358,8 @@ export const options: readonly Option[] = [
 
   // The command itself
   { short: 'v', long: 'verbose', commands: both, key: 'verbose', help: 'a line for each connection' },
+  { long: 'doctor', commands: redir, help: 'look for what is wrong on this host and with the servers' },
+  { long: 'json', commands: redir, help: 'with --doctor: as JSON' },
   { long: 'check', commands: both, help: 'check configuration and command line, start nothing' },
   { short: 'h', long: 'help', commands: both, help: 'this text' },
   { short: 'V', long: 'version', commands: both, help: 'name and version' },
@@ -403,7 +405,6 @@ export const options: readonly Option[] = [
     help: 'sets to put clients into that fail to authenticate',
     later: 'filling nftables sets',
   },
-  { long: 'doctor', commands: redir, help: 'look for what is wrong on this host', later: 'the doctor' },
 
   // Gone
   {

@@ -19,6 +19,9 @@ export interface CommandLine {
   readonly configFile?: string;
   /** Whose configuration it is, and whose rules. */
   readonly instance?: string;
+  /** To look for what is wrong, and how to tell. */
+  readonly doctor: boolean;
+  readonly json: boolean;
   /** To bring the rules along. */
   readonly rules: boolean;
   /** What the rules do while nobody serves. */
@@ -52,6 +55,8 @@ export function parseCommandLine(command: Command, argv: readonly string[]): Com
     help: false,
     version: false,
     check: false,
+    doctor: false,
+    json: false,
     rules: false,
     settings: new Map(),
   };
@@ -70,6 +75,8 @@ export function parseCommandLine(command: Command, argv: readonly string[]): Com
   const fail = last('fail');
   if (fail !== undefined && !rules)
     throw new UsageError('option --fail: is for the rules that --rules makes');
+  const json = asked('json');
+  if (json && !asked('doctor')) throw new UsageError('option --json: is for --doctor');
   const pidFile = last('pid-file');
   const instance = last('instance');
   if (instance !== undefined && !isInstanceName(instance))
@@ -77,6 +84,8 @@ export function parseCommandLine(command: Command, argv: readonly string[]): Com
   return {
     ...nothing,
     check: asked('check'),
+    doctor: asked('doctor'),
+    json,
     rules,
     ...(fail !== undefined && { fail: Setting.fromOption('--fail', fail) }),
     ...(configFile !== undefined && { configFile }),

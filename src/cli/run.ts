@@ -45,9 +45,10 @@ export async function run(command: Command): Promise<void> {
   process.on('uncaughtException', (error) => endBroken(log, error));
   let rules: OwnRules | undefined;
   try {
-    const { help, version, check, pidFile } = parseCommandLine(command, process.argv.slice(2));
+    const { help, version, check, pidFile, doctor, json } = parseCommandLine(command, process.argv.slice(2));
     if (help) return print(helpText(command, packageVersion()));
     if (version) return print(`${command} ${packageVersion()}\n`);
+    if (doctor) return await examine(command, json);
     const launcher = takeBackgroundMark(process.env) ? new Launcher() : undefined;
     if (pidFile !== undefined && launcher === undefined && !check) return await leaveBehind(log);
     if (launcher !== undefined) log = openBackgroundLog(command, launcher);
@@ -69,6 +70,12 @@ export async function run(command: Command): Promise<void> {
     log.flush();
     process.exit(exitRefused);
   }
+}
+
+async function examine(command: Command, asJson: boolean): Promise<never> {
+  const config = loadConfig(command, process.argv.slice(2));
+  const { runDoctor } = await import('./doctor-run.js');
+  process.exit(await runDoctor(config, asJson));
 }
 
 /** The process that `-f` starts goes on; this one ends when that one serves, or with its refusal. */

@@ -156,10 +156,11 @@ export function isBridge(name: string): boolean {
   return existsSync(`/sys/class/net/${name}/bridge`);
 }
 
-/** A value of /proc/sys; undefined where there is none. */
+/** A value of /proc/sys, by `net.ipv4.ip_forward` or `net/ipv4/conf/br0.10/rp_filter`; undefined where there is none. */
 export function readSysctl(key: string): string | undefined {
   try {
-    return readFileSync(`/proc/sys/${key.replaceAll('.', '/')}`, 'utf8').trim();
+    const path = key.includes('/') ? key : key.replaceAll('.', '/');
+    return readFileSync(`/proc/sys/${path}`, 'utf8').trim();
   } catch {
     return undefined;
   }

@@ -22,6 +22,8 @@ export async function runTool(command: string, args: readonly string[], input?: 
 
 /** A tool that goes on running, fed and heard line by line. */
 export interface RunningTool {
+  /** Undefined where it could not be started. */
+  readonly pid: number | undefined;
   readonly write: (text: string) => void;
   readonly endInput: () => void;
   readonly kill: (signal: NodeJS.Signals) => void;
@@ -47,6 +49,7 @@ export function startTool(
   child.all.setEncoding('utf8').on('data', onText);
   child.stdin.on('error', () => {}); // it has ended, which `ended` tells
   return {
+    pid: child.pid,
     write: (text) => void child.stdin.write(text),
     endInput: () => void child.stdin.end(),
     kill: (signal) => void child.kill(signal),
