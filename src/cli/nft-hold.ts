@@ -7,6 +7,7 @@ import { Holder } from '../nft/holder.js';
 import type { GatewaySettings } from '../nft/settings.js';
 import { rulesTableOf } from '../nft/names.js';
 import { Notifier } from '../systemd/notify.js';
+import type { NftCommandLine } from './nft-parse.js';
 import { Launcher, openBackgroundLog, startInBackground, takeBackgroundMark } from './background.js';
 
 const ident = 'ss-nft';
@@ -14,11 +15,12 @@ const exitFailed = 1;
 
 /**
  * @param read the settings of the command line and its files, again at each reload.
+ * @param hasFile whether they are of a configuration file, and not of the command line alone.
  * @returns the exit status, when it has ended.
  */
 export async function hold(
-  instance: string,
-  detach: boolean,
+  { instance, detach }: Pick<NftCommandLine, 'instance' | 'detach'>,
+  hasFile: boolean,
   read: (warn: (text: string) => void) => Promise<GatewaySettings>,
 ): Promise<number> {
   const launcher = takeBackgroundMark(process.env) ? new Launcher() : undefined;
@@ -75,8 +77,8 @@ export async function hold(
     notifier.reloading();
     let status = 'rules are in force';
     try {
-      // Settings that came over the socket are newer than the command line.
-      if (isForeign) await holder.refresh(warn);
+      // Settings that came over the socket are newer than a command line; a file may be newer than they.
+      if (isForeign && !hasFile) await holder.refresh(warn);
       else await holder.apply(await read(warn), warn);
       log.info('reloaded');
     } catch (error) {

@@ -5,7 +5,7 @@ import type { Settings } from '../config/setting.js';
 import { ConfigError, ConflictError, ToolError, UsageError } from '../errors.js';
 import { renderNames } from '../nft/domains.js';
 import { check, down, downAll, refresh, render, up, type Removed } from '../nft/gateway.js';
-import { heldInstances, HolderClient } from '../nft/holder-client.js';
+import { forgetHolder, heldInstances, HolderClient } from '../nft/holder-client.js';
 import { listOurTables } from '../nft/loaded.js';
 import { dnsTableOf, killTableOf, rulesTableOf, tablePrefix } from '../nft/names.js';
 import { readGatewaySettings, type GatewaySettings } from '../nft/settings.js';
@@ -43,8 +43,9 @@ const commands: Readonly<Record<NftCommand, (line: NftCommandLine) => Promise<nu
   },
   hold: async (line) => {
     const read = () => settingsOf(line);
+    const hasFile = (await fileSettings(line.instance, wantsFile(line), line.configFile)).size > 0;
     // Its connections and children have ended as well: nothing is left to wait for.
-    process.exit(await hold(line.instance, line.detach, read));
+    process.exit(await hold(line, hasFile, read));
   },
   render: async (line) => {
     print(await render(await settingsOf(line), warn));
@@ -128,14 +129,24 @@ async function settingsOf(line: NftCommandLine): Promise<GatewaySettings> {
 
 /** Options win over the file, key by key. */
 async function inputOf({ instance, isNamed, configFile, settings }: NftCommandLine): Promise<Settings> {
-  const file = await fileSettings(instance, isNamed && !settings.has('local_port'), configFile);
+  const file = await fileSettings(instance, wantsFile({ isNamed, settings }), configFile);
   return new Map([...file, ...settings]);
+}
+
+/** Not what the holder of another network namespace needs. */
+async function forgetUnheld(instance: string): Promise<void> {
+  const elsewhere = await HolderClient.find(instance);
+  if (elsewhere === undefined) forgetHolder(instance);
+  else elsewhere.close();
 }
 
 /** What goes with the holder of an instance, if there is one. */
 async function stopHolder(instance: string): Promise<Pick<Removed, 'tables' | 'routing'>> {
   return HolderClient.with(instance, async (holder) => {
-    if (holder === undefined) return { tables: [], routing: [] };
+    if (holder === undefined) {
+      await forgetUnheld(instance);
+      return { tables: [], routing: [] };
+    }
     const { isService, pid } = holder.status;
     if (isService) {
       throw new ConfigError(
@@ -145,6 +156,11 @@ async function stopHolder(instance: string): Promise<Pick<Removed, 'tables' | 'r
     const { tables, routing } = await holder.stop();
     return { routing, tables: [rulesTableOf(instance), ...tables] };
   });
+}
+
+/** A name alone stands for its configuration. */
+function wantsFile({ isNamed, settings }: Pick<NftCommandLine, 'isNamed' | 'settings'>): boolean {
+  return isNamed && !settings.has('local_port');
 }
 
 /** By ss-redir's own parser, so that both read the same servers and ports. */

@@ -66,7 +66,9 @@ export class OwnRules {
 
   /** After the configuration was read again. After a failure the rules are as before. */
   async replace(config: Config): Promise<void> {
-    await this.#holder.apply(rulesOf(config).settings, (text) => this.#log.warn(text));
+    const { settings, fail } = rulesOf(config);
+    await this.#holder.apply(settings, (text) => this.#log.warn(text));
+    await this.#holder.follow(fail === 'open');
     this.#config = config;
   }
 
@@ -104,7 +106,7 @@ async function findOrStart(config: Config, log: Logger): Promise<Held> {
   }
   if (holder === undefined)
     throw new ConfigError(`the rules of ${instance} were made, and their holder ended`);
-  if (fail === 'open') await holder.follow();
+  await holder.follow(fail === 'open');
   holder.unref();
   return { holder, areNew };
 }

@@ -1,11 +1,12 @@
 /** Who speaks to a holder. */
-import { readdirSync, readlinkSync } from 'node:fs';
+import { readdirSync, readlinkSync, rmSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { resolve } from 'node:path';
 import { ConfigError, ToolError } from '../errors.js';
 import type { Settings } from '../config/setting.js';
 import {
   holderDirectory,
+  holderScratchOf,
   holderSocketOf,
   type HolderAnswer,
   type HolderRequest,
@@ -14,6 +15,8 @@ import {
 
 /** A list of ten thousand networks is read and loaded in a second or two; names may take longer. */
 const patienceMs = 60_000;
+/** One that hangs is told of soon. */
+const helloMs = 5000;
 
 export class HolderClient {
   readonly status: HolderStatus;
@@ -42,7 +45,7 @@ export class HolderClient {
       if (code === 'ENOENT' || code === 'ECONNREFUSED' || code === 'ENOTDIR') return undefined;
       throw new ConfigError(`${path}: ${code}: the rules are held by another user`);
     }
-    const status = (await answers.to({ command: 'status' })) as HolderStatus;
+    const status = (await answers.to({ command: 'status' }, helloMs)) as HolderStatus;
     return new HolderClient(socket, answers, status);
   }
 
@@ -76,9 +79,9 @@ export class HolderClient {
     warnings.forEach(warn);
   }
 
-  /** Lets the holder end with this connection. */
-  async follow(): Promise<void> {
-    await this.#answers.to({ command: 'follow' });
+  /** Lets the holder end with this connection, or not. It stays open however long nothing is said. */
+  async follow(on: boolean): Promise<void> {
+    await this.#answers.to({ command: 'follow', on });
   }
 
   async stop(waitMs = patienceMs): Promise<{ tables: readonly string[]; routing: readonly string[] }> {
@@ -140,6 +143,12 @@ class Answers {
     if (!answer.ok) throw new ToolError(answer.error ?? 'the holder of the rules refused');
     return answer;
   }
+}
+
+/** Takes away what a holder has left that was killed. */
+export function forgetHolder(instance: string): void {
+  for (const path of [holderSocketOf(instance), holderScratchOf(instance)])
+    rmSync(path, { recursive: true, force: true });
 }
 
 /** Names of all instances that have, or had, a holder. */

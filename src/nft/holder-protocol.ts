@@ -5,7 +5,7 @@
  *     {"command":"set","name":"bypass4","elements":["192.0.2.7"]}    other contents of one set, until names and files are read again
  *     {"command":"refresh"}                                          names and files are read again
  *     {"command":"status"}                                           who holds, and since when
- *     {"command":"follow"}                                           the holder ends when this connection does
+ *     {"command":"follow","on":true}                                 the holder ends when this connection does; false: no more
  *     {"command":"stop"}                                             rules and routing go; answered when they are gone
  *
  *     {"ok":true,…}      {"ok":false,"error":"nft: …"}
@@ -21,6 +21,16 @@ export function holderSocketOf(instance: string): string {
   return `${holderDirectory}/${instance}.rules`;
 }
 
+/** Where it puts what nft reads; nothing stays there. */
+export function holderScratchOf(instance: string): string {
+  return `${holderDirectory}/${instance}.nft`;
+}
+
+/** A name in the abstract namespace, which goes with its process: only one begins or ends at a time. */
+export function holderLockOf(instance: string): string {
+  return `\0ss-redir-rules/${instance}`;
+}
+
 /** Ten thousand networks are a quarter of a megabyte. */
 export const mostRequest = 16 * 1024 * 1024;
 
@@ -29,7 +39,7 @@ export const requestSchema = v.variant('command', [
   v.object({ command: v.literal('set'), name: v.string(), elements: v.array(v.string()) }),
   v.object({ command: v.literal('refresh') }),
   v.object({ command: v.literal('status') }),
-  v.object({ command: v.literal('follow') }),
+  v.object({ command: v.literal('follow'), on: v.boolean() }),
   v.object({ command: v.literal('stop') }),
 ]);
 export type HolderRequest = v.InferOutput<typeof requestSchema>;

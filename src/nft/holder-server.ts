@@ -10,6 +10,7 @@ import type { Removed } from './gateway.js';
 import type { Holder } from './holder.js';
 import { HolderClient } from './holder-client.js';
 import {
+  holderLockOf,
   holderSocketOf,
   mostRequest,
   requestSchema,
@@ -20,6 +21,8 @@ import {
 import { readGatewaySettings } from './settings.js';
 
 const mostConnections = 64;
+/** For who says nothing: it does not take the place of others for ever. */
+const idleMs = 30_000;
 
 export interface Asked {
   /** Ends the holder; resolves when all is gone. */
@@ -34,6 +37,8 @@ export class HolderServer {
   readonly #asked: Asked;
   readonly #status: HolderStatus;
   readonly #server: Server;
+  /** With whose end the holder's comes. */
+  readonly #leaders = new Set<Socket>();
   /** Each with the answer that it waits for. */
   readonly #sockets = new Map<Socket, Promise<void>>();
 
@@ -58,6 +63,7 @@ export class HolderServer {
       const where = network === this.#status.network ? '' : ' in another network namespace';
       throw new ConfigError(`instance ${this.#instance} is held by process ${pid} already${where}`);
     }
+    await this.#lock();
     try {
       mkdirSync(dirname(path), { recursive: true, mode: 0o750 });
       if (existsSync(path)) unlinkSync(path); // of one that was killed
@@ -71,6 +77,19 @@ export class HolderServer {
     this.#server.on('error', () => {});
   }
 
+  /** Between the look for another one and the own path a second start might come. */
+  async #lock(): Promise<void> {
+    try {
+      await new Promise<void>((resolve, reject) => {
+        createServer().unref().once('error', reject).listen(holderLockOf(this.#instance), resolve);
+      });
+    } catch {
+      throw new ConfigError(
+        `instance ${this.#instance} has a holder that is just beginning or ending: try again`,
+      );
+    }
+  }
+
   /** The path goes too, and who has asked gets his answer. */
   async close(): Promise<void> {
     this.#server.close();
@@ -80,7 +99,11 @@ export class HolderServer {
 
   #serve(socket: Socket): void {
     this.#sockets.set(socket, Promise.resolve());
-    socket.on('close', () => this.#sockets.delete(socket));
+    socket.setTimeout(idleMs, () => socket.destroy());
+    socket.on('close', () => {
+      this.#sockets.delete(socket);
+      if (this.#leaders.has(socket)) void this.#asked.stop('whom it followed has ended');
+    });
     socket.on('error', () => {}); // it went while it was answered
     let heard = '';
     socket.setEncoding('utf8').on('data', (text: string) => {
@@ -132,7 +155,9 @@ export class HolderServer {
       case 'status':
         return this.#status;
       case 'follow':
-        socket.once('close', () => void this.#asked.stop('whom it followed has ended'));
+        socket.setTimeout(0);
+        if (request.on) this.#leaders.add(socket);
+        else this.#leaders.delete(socket);
         return {};
       case 'stop': {
         const { tables, routing } = await this.#asked.stop('asked for at its socket');

@@ -10,6 +10,7 @@ import { ConfigError } from '../errors.js';
 import { collectAddresses, type Addresses } from './addresses.js';
 import { routingOf } from './conflicts.js';
 import { fillSets, refresh, removeUnheld, up, type Removed } from './gateway.js';
+import { holderScratchOf } from './holder-protocol.js';
 import { NftSession } from './nft-session.js';
 import { readPrefix } from './ranges.js';
 import { addRouting } from './routing.js';
@@ -30,6 +31,8 @@ export class Holder {
   readonly #events: HolderEvents;
   readonly #servers: ServerAddresses;
   #settings: GatewaySettings | undefined;
+  /** What stands in the sets: a look that could not fill them is made good by the next. */
+  #filled = '';
   #session: NftSession | undefined;
   #watch: RoutingWatch | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -45,10 +48,12 @@ export class Holder {
   /** Loads the rules, for the first time or in place of those that are there. After a failure everything is as before. */
   apply(settings: GatewaySettings, warn: (text: string) => void): Promise<void> {
     return this.#inTurn(async () => {
+      if (this.#isOver) throw new ConfigError('the holder is ending');
       const addresses = await this.#resolve(settings);
       this.#session ??= this.#start();
       await up(settings, warn, { writer: this.#session, addresses });
       this.#settings = settings;
+      this.#filled = this.#servers.known.join();
       this.#lookAgainLater();
       this.#watch ??= new RoutingWatch(() => void this.#keepRouting());
     });
@@ -61,6 +66,7 @@ export class Holder {
       const addresses = await this.#resolve(settings);
       this.#lookAgainLater();
       await refresh(settings, warn, { writer: session, addresses });
+      this.#filled = this.#servers.known.join();
     });
   }
 
@@ -106,7 +112,7 @@ export class Holder {
   }
 
   #start(): NftSession {
-    const session = new NftSession();
+    const session = new NftSession(holderScratchOf(this.#instance));
     void session.ended.then(() => {
       if (this.#isOver || this.#session !== session) return;
       this.#session = undefined;
@@ -147,10 +153,11 @@ export class Holder {
     await this.#inTurn(async () => {
       if (this.#isOver || this.#settings === undefined) return;
       const { settings, session } = this.#held();
-      const before = this.#servers.known.join();
       const addresses = await this.#resolve(settings);
-      if (this.#servers.known.join() === before) return;
+      const known = this.#servers.known.join();
+      if (known === this.#filled) return;
       await refresh(settings, () => {}, { writer: session, addresses });
+      this.#filled = known;
       this.#events.onInfo(`servers: ${this.#servers.known.join(', ')}`);
     }).catch((error: Error) => this.#events.onWarning(error.message));
     this.#lookAgainLater();

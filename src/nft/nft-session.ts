@@ -5,8 +5,7 @@
  *     include "FILE"                    one transaction; says nothing when it has worked
  *     list table inet ACKNOWLEDGEMENT   a table that is not there: the error is the answer, behind those of the transaction
  */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ToolError } from '../errors.js';
 import { explainNft, startTool, type RunningTool } from './tools.js';
@@ -22,13 +21,17 @@ export class NftSession implements Writer {
   /** Resolves when nft has ended, for whatever reason: what it owned is gone. */
   readonly ended: Promise<void>;
   readonly #nft: RunningTool;
-  readonly #directory = mkdtempSync(join(tmpdir(), 'ss-nft-'));
+  readonly #directory: string;
   #heard = '';
   #onHeard = () => {};
   #transactions = 0;
   #isOver = false;
 
-  constructor() {
+  /** @param directory for what nft reads; it is made, and goes with the session. What is there already goes before. */
+  constructor(directory: string) {
+    this.#directory = directory;
+    rmSync(directory, { recursive: true, force: true });
+    mkdirSync(directory, { mode: 0o700 });
     // It would keep a history in the home directory, and Ctrl-C at a terminal is for its parent, who then ends it.
     const env = { HOME: this.#directory, LC_ALL: 'C' };
     this.#nft = startTool('nft', ['-i'], env, (text) => {

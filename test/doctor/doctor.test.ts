@@ -40,10 +40,6 @@ describe('ss-redir --doctor', { skip: whyNoNetns() }, () => {
   });
 
   function configure({ redir, server, gateway }: Settings): void {
-    const section = (name: string, keys: object) =>
-      `[${name}]\n${Object.entries(keys)
-        .map(([key, value]) => `${key} = ${String(value)}\n`)
-        .join('')}`;
     const sections = [
       section('redir', { local_port: 1080, mode: 'tcp_and_udp', tcp_tproxy: true, ...redir }),
       section('server a', {
@@ -67,10 +63,6 @@ describe('ss-redir --doctor', { skip: whyNoNetns() }, () => {
     const { findings } = JSON.parse(String(stdout)) as { findings: Finding[] };
     return { status: exitCode, findings };
   }
-
-  /** What is wrong, as `what: found`. */
-  const faults = (findings: readonly Finding[]) =>
-    findings.filter(({ isOk }) => isOk === false).map(({ what, found }) => `${what}: ${found}`);
 
   /** Finds exactly the wanted fault among those that are there, and returns what mends it. */
   async function finds(pattern: RegExp): Promise<string> {
@@ -273,3 +265,14 @@ describe('ss-redir --doctor', { skip: whyNoNetns() }, () => {
     assert.deepEqual([found?.isOk, found?.wanted], [undefined, 'root']);
   });
 });
+
+/** Of an INI file. */
+function section(name: string, keys: object): string {
+  const lines = Object.entries(keys).map(([key, value]) => `${key} = ${String(value)}\n`);
+  return `[${name}]\n${lines.join('')}`;
+}
+
+/** What is wrong, as `what: found`. */
+function faults(findings: readonly Finding[]): string[] {
+  return findings.filter(({ isOk }) => isOk === false).map(({ what, found }) => `${what}: ${found}`);
+}

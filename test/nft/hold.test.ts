@@ -174,6 +174,40 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
     assert.equal(await bed.tcp(bed.client, target4), proxied(target4));
   });
 
+  it('of several holders that start at once one has it, and the others say so', async () => {
+    const starts = Array.from({ length: 4 }, () =>
+      bed.router.start(process.execPath, [program, 'hold', instance, ...settings]),
+    );
+    const services = await Promise.all(starts);
+    const results = await Promise.all(
+      services.map(async (service) => {
+        await service.waitForOutput(/holding table|is held by process|just beginning/, startMs);
+        return service.output;
+      }),
+    );
+    const winners = services.filter((_, i) => results[i]!.includes('holding table'));
+    assert.equal(winners.length, 1, results.join('\n'));
+    holder = winners[0];
+    const [{ pid }] = (await ask({ command: 'status' })) as [{ pid: number }];
+    assert.equal(pid, holder!.pid);
+    assert.equal(await bed.tcp(bed.client, target4), proxied(target4));
+  });
+
+  it('one that hangs is told of soon, and nothing is changed behind its back', async () => {
+    await hold();
+    process.kill(holder!.pid, 'SIGSTOP');
+    try {
+      const startedMs = performance.now();
+      const { status, stderr } = await bed.nft.run(['down', instance]);
+      assert.ok(performance.now() - startedMs < 30_000);
+      assert.equal(status, 1);
+      assert.match(stderr, /the holder of the rules gave no answer/);
+      assert.equal(await bed.tcp(bed.client, target4), proxied(target4));
+    } finally {
+      process.kill(holder!.pid, 'SIGCONT');
+    }
+  });
+
   it('settings that nft refuses hold nothing and leave nothing', async () => {
     const nothing = await state();
     const { status, stderr } = await bed.nft.run([
@@ -212,6 +246,13 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
     await delay(500);
     assert.equal(await bed.tcp(bed.client, other4), direct);
     assert.equal(await bed.tcp(bed.client, target4), proxied(target4));
+    // What came by the socket meanwhile is older than the file.
+    await bed.nft.ok('up', instance, ...settings);
+    assert.equal(await bed.tcp(bed.client, other4), proxied(other4));
+    write(`dst_ips_bypass = ${other4}\n`);
+    process.kill(pid, 'SIGHUP');
+    for (let i = 0; i < 50 && (found = await bed.tcp(bed.client, other4)) !== direct; i++);
+    assert.equal(found, direct);
     assert.match(readFileSync(`/proc/${pid}/cmdline`, 'utf8'), /hold/);
     await bed.nft.ok('down', instance);
   });
@@ -299,6 +340,7 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
       await holder!.waitForOutput(/WARN: .*server\.example/, startMs);
       assert.match(await addresses(), /45\.9\.9\.2, 45\.9\.9\.9 /);
       hosts('45.9.9.11 server.example\n');
+      // A look that cannot fill the sets is made good by the next.
       await holder!.waitForOutput(/INFO: servers: 45\.9\.9\.11, 45\.9\.9\.2/, startMs); // asked again by itself
       assert.match(await addresses(), /45\.9\.9\.2, 45\.9\.9\.11 /);
     } finally {
