@@ -8,6 +8,7 @@ import { findCommand } from '../helpers/packages.js';
 import { NftCommand } from './command.js';
 import { PolicyBed, direct, other4, proxied, target4, target6 } from './policy-bed.js';
 
+const plain = ['-s', '45.9.9.2', '-l', '1080', '-I', 'l0'];
 const skip = whyNoNetns() ?? (findCommand('dnsmasq') ? false : 'needs dnsmasq');
 
 describe('names whose addresses dnsmasq finds', { skip }, () => {
@@ -81,15 +82,21 @@ describe('names whose addresses dnsmasq finds', { skip }, () => {
     }
   });
 
-  for (const [fallback, listed, unlisted] of [
-    ['forward', direct, proxied(other4)],
-    ['bypass', proxied(target4), direct],
+  for (const [fallback, listed, unlisted, isHeld] of [
+    ['forward', direct, proxied(other4), false],
+    ['bypass', proxied(target4), direct, false],
+    ['bypass', proxied(target4), direct, true],
   ] as const) {
-    it(`have the other policy than a default of ${fallback}, as soon as dnsmasq has found them`, async () => {
+    const how = isHeld ? ', rules held' : '';
+    it(`have the other policy than a default of ${fallback}, as soon as dnsmasq has found them${how}`, async () => {
       const args = ['-T', '-u', '--domains-file', names, '--dst-default', fallback];
-      await bed.up(...args);
+      // The socket of a holder is not of the namespace.
+      const instance = isHeld ? `names-${process.pid}` : 'default';
+      const up = (...more: string[]) => nft.ok('up', instance, ...plain, ...args, ...more);
+      if (isHeld) await nft.ok('hold', instance, '--detach', ...plain, ...args);
+      else await up();
       assert.equal(await bed.tcp(bed.client, target4), fallback === 'forward' ? proxied(target4) : direct);
-      const lines = await nft.ok('names', '-s', '45.9.9.2', '-l', '1080', '-I', 'l0', ...args);
+      const lines = await nft.ok('names', instance, ...plain, ...args);
       const dnsmasq = await startDnsmasq(lines);
       assert.match(String((await ask('www.example.net')).stdout), /93\.184\.216\.34/);
       await ask('other.example');
@@ -97,26 +104,29 @@ describe('names whose addresses dnsmasq finds', { skip }, () => {
       assert.equal(await bed.udp(bed.client, target4), listed);
       assert.equal(await bed.tcp(bed.client, target6), listed === direct ? 'peer fd50::2' : proxied(target6));
       assert.equal(await bed.tcp(bed.client, other4), unlisted);
-      const status = JSON.parse((await nft.run(['status', '--json'])).stdout) as { names: unknown };
+      const status = JSON.parse((await nft.run(['status', instance, '--json'])).stdout) as { names: unknown };
       assert.deepEqual(status.names, [
         { name: 'names4', elements: 1 },
         { name: 'names6', elements: 1 },
       ]);
 
-      await bed.up(...args, '-b', '1.2.3.4'); // what dnsmasq has found survives new rules
+      await up('-b', '1.2.3.4'); // what dnsmasq has found survives new rules
       assert.equal(await bed.tcp(bed.client, target4), listed);
-      await bed.up(...args, '--domains-timeout', '1'); // another timeout is another set
+      await up('--domains-timeout', '1'); // another timeout is another set
       await ask('example.net');
       assert.equal(await bed.tcp(bed.client, target4), listed);
       await delay(1500);
       assert.equal(await bed.tcp(bed.client, target4), fallback === 'forward' ? proxied(target4) : direct);
 
-      await bed.router.run('nft', ['delete table inet ss_redir_dns_default']);
-      const { status: code, stdout } = await nft.run(['status']);
+      if (isHeld) await bed.router.run('nft', ['flush', 'ruleset']);
+      else await bed.router.run('nft', ['delete table inet ss_redir_dns_default']);
+      const { status: code, stdout } = await nft.run(['status', instance]);
       assert.equal(code, 3);
-      assert.match(stdout, /! table inet ss_redir_dns_default is missing: names have the default policy/);
+      assert.match(stdout, /! table inet ss_redir_dns_\S+ is missing: names have the default policy/);
+      const byDefault = fallback === 'forward' ? proxied(target4) : direct;
+      assert.equal(await bed.tcp(bed.client, target4), byDefault);
       for (const service of dnsmasq) await service.stop('SIGKILL');
-      await nft.ok('down');
+      await nft.ok('down', instance);
       assert.doesNotMatch(String((await bed.router.run('nft', ['list', 'tables'])).stdout), /ss_redir/);
     });
   }
