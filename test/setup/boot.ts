@@ -126,6 +126,56 @@ export const scenarios: Scenarios = {
       assert.equal(output('systemctl', 'is-enabled', service).trim(), 'enabled');
     },
 
+  'nothing goes out in clear while others flush, it is restarted, reloaded, killed and stopped in its tracks':
+    async () => {
+      const load = spawn('ip', ['netns', 'exec', 'lan', process.execPath, program, 'load'], {
+        stdio: ['pipe', 'pipe', 'inherit'],
+      });
+      let said = '';
+      load.stdout.on('data', (data: Buffer) => (said += data.toString()));
+      await delay(500);
+      await clearSeen();
+      const file = '/etc/ss-redir/lan.conf';
+      const good = readFileSync(file, 'utf8');
+      // As a firewall of others does at its start.
+      output('nft', 'flush', 'ruleset');
+      execFileSync('nft', ['-f', '-'], { input: kernelBefore.split('\n--\n')[0] });
+      await delay(300);
+      output('systemctl', 'restart', service);
+      writeFileSync(file, good.replace('reject_quic', '# reject_quic'));
+      output('systemctl', 'reload', service); // and the holder's with it
+      writeFileSync(file, 'nonsense');
+      output('systemctl', 'reload', service);
+      assert.match(show(service, 'StatusText'), /not reloaded: .*lan\.conf:1/);
+      await until(() => /not reloaded: .*lan\.conf:1/.test(show(holder, 'StatusText')));
+      writeFileSync(file, good);
+      output('systemctl', 'reload', service);
+      const pid = show(service, 'MainPID');
+      process.kill(Number(pid), 'SIGKILL');
+      await until(() => show(service, 'MainPID') !== pid && show(service, 'ActiveState') === 'active');
+      const next = Number(show(service, 'MainPID'));
+      process.kill(next, 'SIGSTOP');
+      await delay(1000);
+      process.kill(next, 'SIGCONT');
+      await delay(300);
+      assert.equal(await seen(), 0);
+      load.stdin.end();
+      await once(load, 'close');
+      assert.ok(Number(/attempts (\d+)/.exec(said)![1]) > 300, said);
+      assert.deepEqual([await ask('tcp'), await ask('udp')], [server, server]);
+    },
+
+  'kill -9 of the holder: rules and routing are there again, and nothing of before is left': async () => {
+    const rules = kernelState();
+    const pid = show(holder, 'MainPID');
+    process.kill(Number(pid), 'SIGKILL');
+    const isBack = () =>
+      ![pid, '0'].includes(show(holder, 'MainPID')) && show(service, 'ActiveState') === 'active';
+    await until(() => isBack() && show(holder, 'ActiveState') === 'active');
+    assert.equal(withoutCounts(kernelState()), withoutCounts(rules));
+    assert.deepEqual([await ask('tcp'), await ask('udp')], [server, server]);
+  },
+
   'a holder that had to give up is started again as long as its service runs': async () => {
     const group = show(holder, 'ControlGroup');
     const pids = readFileSync(`/sys/fs/cgroup${group}/cgroup.procs`, 'utf8').trim().split('\n');
@@ -234,6 +284,7 @@ const parts: Record<string, () => Promise<unknown>> = {
   },
   target: runTarget,
   ask: () => runAsk(process.argv[3]!),
+  load: runLoad,
 };
 await parts[process.argv[2] ?? '']?.();
 
@@ -349,6 +400,48 @@ async function runAsk(protocol: string): Promise<void> {
     socket.close();
   }
   clearTimeout(timer);
+}
+
+/** Connections and datagrams of the LAN without a pause, until its standard input ends. */
+async function runLoad(): Promise<void> {
+  let attempts = 0;
+  process.stdin.resume().on('end', () => {
+    console.log(`attempts ${attempts}`);
+    process.exit(0);
+  });
+  const udp = createSocket('udp4').on('error', () => {});
+  for (;;) {
+    attempts += 2;
+    const socket = connect(target.port, target.host).on('error', () => {});
+    setTimeout(() => socket.destroy(), 500);
+    udp.send('load', target.udpPort, target.host, () => {});
+    await delay(10);
+  }
+}
+
+/** What the target's side sees of the LAN's own address: in clear. */
+async function clearSeen(): Promise<void> {
+  const rules = `add table inet witness
+    delete table inet witness
+    table inet witness {
+      counter seen {
+      }
+      chain input {
+        type filter hook prerouting priority raw
+        ip saddr ${lan.client} ip daddr ${target.host} counter name seen
+      }
+    }`;
+  execFileSync('ip', ['netns', 'exec', 'net', 'nft', '-f', '-'], { input: rules });
+}
+
+async function seen(): Promise<number> {
+  const text = output('ip', 'netns', 'exec', 'net', 'nft', 'list', 'counter', 'inet', 'witness', 'seen');
+  return Number(/packets (\d+)/.exec(text)![1]);
+}
+
+function withoutCounts(rules: string): string {
+  const lines = rules.replaceAll(/packets \d+ bytes \d+/g, '').split('\n');
+  return lines.toSorted().join('\n'); // chains that stay come first
 }
 
 /** Rules, policy routing, routes: what others count, expire and learn apart. */
