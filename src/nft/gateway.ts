@@ -17,6 +17,7 @@ import { renderPreparation, renderRemoval, renderRules, renderSets, type Loaded 
 import { usesTproxy } from './ruleset.js';
 import { replaceSets, type SetContents } from './sets.js';
 import type { GatewaySettings } from './settings.js';
+import { sysctlProblems } from './sysctls.js';
 import { checkNft, checkNftApart, runNft } from './tools.js';
 import { plainWriter, type Writer } from './writer.js';
 
@@ -147,6 +148,7 @@ function adviceFor(settings: GatewaySettings, owned: boolean): string[] {
   }
   const missing = interfaces.filter((name) => !hasInterface(name));
   if (missing.length > 0) advice.push(`interface ${missing.join(', ')} is not there yet`);
+  if (usesTproxy(settings)) advice.push(...sysctlProblems(interfaces));
   if (usesTproxy(settings) && !hasIpv6())
     advice.push('IPv6 is switched off: rules and routing serve IPv4 alone');
   return advice;

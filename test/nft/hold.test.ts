@@ -166,6 +166,22 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
     assert.equal(await bed.nft.ok('down', instance), 'nothing to remove');
   });
 
+  it('dns_hijack is switched on and off while the rest goes on', async () => {
+    await hold();
+    const counted = async () =>
+      Number(
+        /counter to_proxy \{\s+packets (\d+)/.exec((await nft('list', 'table', 'inet', table)).said)![1],
+      );
+    assert.equal(await bed.tcp(bed.client, target4, 53), proxied(target4));
+    const earlier = await counted();
+    await bed.nft.ok('up', instance, ...settings, '--dns-hijack', other4);
+    assert.equal(await bed.udp(bed.client, target4, 53), direct); // the resolver of the configuration is not proxied
+    assert.equal(await bed.tcp(bed.client, target4), proxied(target4));
+    await bed.nft.ok('up', instance, ...settings);
+    assert.equal(await bed.udp(bed.client, target4, 53), proxied(target4));
+    assert.equal(await counted(), earlier + 1, 'counters go on');
+  });
+
   it('a second holder of the instance is refused and names the first, which goes on', async () => {
     await hold();
     const { status, stderr } = await bed.nft.run(['hold', instance, ...settings]);

@@ -262,8 +262,13 @@ describe('the command', { skip: whyNoNetns() }, () => {
 
   it('status names src_valid_mark, and bridge-nf-call of a bridged LAN, with the command that mends it', async () => {
     await netns.ip('link add br0 type bridge');
-    await nft.ok('up', '-s', '45.9.9.2', '-l', '1080', '-I', 'br0', '-T');
+    const tproxy = ['up', '-s', '45.9.9.2', '-l', '1080', '-I', 'br0', '-T'];
+    await nft.ok(...tproxy);
     await netns.sysctl({ 'net.ipv4.conf.all.src_valid_mark': 1 });
+    assert.match(
+      (await nft.run(tproxy)).stderr,
+      /^ss-nft: net\.ipv4\.conf\.all\.src_valid_mark=1: .*sysctl -w/m,
+    );
     const bad = (await nft.run(['status'])).stdout;
     assert.match(
       bad,
