@@ -166,12 +166,14 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
     assert.equal(await bed.nft.ok('down', instance), 'nothing to remove');
   });
 
+  /** Connections given to ss-redir so far. */
+  async function counted(): Promise<number> {
+    const { said } = await nft('list', 'table', 'inet', table);
+    return Number(/counter to_proxy \{\s+packets (\d+)/.exec(said)![1]);
+  }
+
   it('dns_hijack is switched on and off while the rest goes on', async () => {
     await hold();
-    const counted = async () =>
-      Number(
-        /counter to_proxy \{\s+packets (\d+)/.exec((await nft('list', 'table', 'inet', table)).said)![1],
-      );
     assert.equal(await bed.tcp(bed.client, target4, 53), proxied(target4));
     const earlier = await counted();
     await bed.nft.ok('up', instance, ...settings, '--dns-hijack', other4);
