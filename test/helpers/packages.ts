@@ -27,6 +27,7 @@ export const testTools: readonly Tool[] = [
   ['mandoc', 'mandoc'],
   ['man', 'man-db'],
   ['groff', 'groff-base'],
+  ['faketime', 'faketime'],
   ['zsh', 'zsh'],
   ['fish', 'fish'],
 ];

@@ -358,7 +358,6 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
       await holder!.waitForOutput(/WARN: .*server\.example/, startMs);
       assert.match(await addresses(), /45\.9\.9\.2, 45\.9\.9\.9 /);
       hosts('45.9.9.11 server.example\n');
-      // A look that cannot fill the sets is made good by the next.
       await holder!.waitForOutput(/INFO: servers: 45\.9\.9\.11, 45\.9\.9\.2/, startMs); // asked again by itself
       assert.match(await addresses(), /45\.9\.9\.2, 45\.9\.9\.11 /);
     } finally {
