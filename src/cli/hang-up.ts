@@ -13,6 +13,7 @@ export function watchTerminal(): () => boolean {
 /** Work that is asked for again and again: never twice at once, and once more if it was asked for meanwhile. */
 export class Turns {
   private hasBegun = false;
+  private isOver = false;
   private isRunning = false;
   private waiting: (() => Promise<void>) | undefined;
 
@@ -22,13 +23,18 @@ export class Turns {
     void this.next();
   }
 
+  /** Nothing more is begun. */
+  end(): void {
+    this.isOver = true;
+  }
+
   run(work: () => Promise<void>): void {
     this.waiting = work;
     void this.next();
   }
 
   private async next(): Promise<void> {
-    if (!this.hasBegun || this.isRunning || this.waiting === undefined) return;
+    if (!this.hasBegun || this.isOver || this.isRunning || this.waiting === undefined) return;
     const work = this.waiting;
     this.waiting = undefined;
     this.isRunning = true;

@@ -100,6 +100,17 @@ async function serve(
   onRules: (rules: OwnRules | undefined) => void,
 ): Promise<void> {
   const warn = (text: string): void => log.warn(text);
+  // Absolute: -f changes the directory.
+  const file = config.configFile === undefined ? undefined : resolve(config.configFile);
+  const isHungUp = watchTerminal();
+  const reloads = new Turns();
+  let serving: { stop(signal: string): void; reload(): Promise<void> } | undefined;
+  // Early: who asks while we start is heard when we serve.
+  process.on('SIGHUP', () => {
+    if (!isHungUp()) return reloads.run(async () => serving?.reload());
+    if (serving === undefined) process.exit(exitRefused);
+    serving.stop('SIGHUP');
+  });
   const notifier = Notifier.take(process.env, warn);
   const watchdogMs = takeWatchdogPeriod(process.env, process.pid);
   const passed = takePassedSockets(process.env, process.pid);
@@ -122,18 +133,15 @@ async function serve(
   const reloader = new Reloader(config, plans, { supervisor, mark, listeners, budget, onServerFailure });
   const stop = (signal: string): void => {
     presence.stopping();
+    reloads.end();
     void end(supervisor, reloader.plans, rules, log, signal);
   };
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => stop(signal));
-  // Absolute: -f changes the directory.
-  const file = config.configFile === undefined ? undefined : resolve(config.configFile);
-  const isHungUp = watchTerminal();
-  const reloads = new Turns();
-  process.on('SIGHUP', () => {
-    if (isHungUp()) return stop('SIGHUP');
-    void reloads.run(() => presence.reloading(() => reload(config.command, file, reloader, rules, log)));
-  });
-  process.on('SIGUSR1', () => report(reloader.plans, log));
+  serving = {
+    stop,
+    reload: () => presence.reloading(() => reload(config.command, file, reloader, rules, log)),
+  };
+  process.on('SIGUSR1', () => report(reloader.plans, supervisor.load(), log));
   await supervisor.start(plans);
   if (config.command === 'ss-redir') await reloader.follow(dns);
   announce(config, budget, log);
@@ -215,7 +223,7 @@ async function end(
   log.info(`${signal}: stopping`);
   await rules?.takeAway(); // first, so that nobody is sent to a listener that is gone
   await supervisor.stop();
-  report(plans, log);
+  report(plans, supervisor.load(), log);
   log.flush();
   process.exit(0);
 }

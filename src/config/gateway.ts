@@ -1,4 +1,5 @@
 /** What the rules are made from: the gateway section, and what ss-redir itself runs with. */
+import { dirname, resolve } from 'node:path';
 import { oneLine } from '../text.js';
 import type { Config } from './config.js';
 import { Setting } from './setting.js';
@@ -21,9 +22,19 @@ export function gatewayInput(config: Config): Settings {
       );
     input.set(key, Setting.fromFile(origin, key, value, String(value)));
   }
-  for (const [key, setting] of config.gateway ?? []) input.set(key, setting);
+  for (const [key, setting] of config.gateway ?? [])
+    input.set(key, besideFile(key, setting, config.configFile));
   if (config.fail !== undefined) input.set('fail', config.fail);
   return input;
+}
+
+/** Files are named from the folder of the configuration on, wherever the command is run, as password_file is. */
+function besideFile(key: string, setting: Setting, configFile: string | undefined): Setting {
+  const { value } = setting;
+  const names = [value].flat();
+  if (!key.endsWith('_file') || configFile === undefined || !names.every((name) => typeof name === 'string'))
+    return setting;
+  return setting.as(names.filter((name) => name !== '').map((name) => resolve(dirname(configFile), name)));
 }
 
 function shared({

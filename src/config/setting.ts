@@ -40,6 +40,12 @@ export class Setting {
     return new Setting(`${place}: key ${quote(key)}`, 'ini', value, text);
   }
 
+  /** The same place with another value. */
+  as(value: unknown): Setting {
+    const from = this.fromCommandLine ? 'command line' : this.isIni ? 'ini' : 'json';
+    return new Setting(this.origin, from, value);
+  }
+
   get value(): unknown {
     return this.#value;
   }

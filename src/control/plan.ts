@@ -18,7 +18,7 @@ import type { ServerName } from './servers.js';
 /** shadowsocks-libev's cap on a connect. */
 const maxConnectSeconds = 10;
 
-/** @param before the plans that run, whose memories of what was seen and counted go on. */
+/** @param before of earlier (re)loads, the latest last: their memories of what was seen and counted go on. */
 export function planWorkers(
   config: Config,
   mark: number,
@@ -28,9 +28,10 @@ export function planWorkers(
 ): NewPlan[] {
   const method = findMethod(config.method)!;
   const { credentials } = config;
-  const salts = config.command === 'ss-server' ? saltsFor(method, before[0]) : undefined;
+  const running = before.slice(-listeners.tcp.length);
+  const salts = config.command === 'ss-server' ? saltsFor(method, before) : undefined;
   const otherKeys = listOtherKeys(config);
-  const udp = config.udp ? planUdp(config, listeners, budget, before[0]?.udp) : undefined;
+  const udp = config.udp ? planUdp(config, listeners, budget, running[0]?.udp) : undefined;
   return listeners.tcp.map((own, index) => ({
     command: config.command,
     listeners: own,
@@ -39,7 +40,7 @@ export function planWorkers(
     credentials,
     ...(otherKeys.length > 0 && { otherKeys }),
     salts,
-    userMemory: userMemoryFor(credentials, before[index]),
+    userMemory: userMemoryFor(credentials, running[index]),
     timeouts: {
       connectMs: Math.min(maxConnectSeconds, config.timeoutSeconds) * 1000,
       halfOpenMs: config.timeoutSeconds * 1000,
@@ -108,11 +109,13 @@ function userMemoryFor({ users }: Credentials, before: NewPlan | undefined): Sha
   return isSame ? before!.userMemory : createUserMemory(users.length);
 }
 
-/** Salts are remembered whatever becomes of the keys, as long as they are of one kind. */
-function saltsFor(method: Method, before: NewPlan | undefined): ServerSalts {
-  const old = before === undefined ? undefined : findMethod(before.methodName)!;
-  if (old?.edition === method.edition && old.saltSize === method.saltSize) return before!.salts!;
-  return createSalts(method);
+/** Salts are remembered whatever becomes of the keys, those of each kind apart. */
+function saltsFor(method: Method, before: readonly NewPlan[]): ServerSalts {
+  const same = before.findLast(({ methodName }) => {
+    const { edition, saltSize } = findMethod(methodName)!;
+    return edition === method.edition && saltSize === method.saltSize;
+  });
+  return same?.salts ?? createSalts(method);
 }
 
 function createSalts(method: Method): ServerSalts {

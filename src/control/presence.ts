@@ -12,6 +12,7 @@ export class Presence {
   private readonly notifier: Notifier;
   private readonly supervisor: Supervisor;
   private readonly log: Logger;
+  private isStopping = false;
   private said = '';
   /** Of the last reload. */
   private remark: string | undefined;
@@ -46,11 +47,12 @@ export class Presence {
       this.remark = await work();
     } finally {
       this.said = this.describe();
-      this.notifier.ready(this.said);
+      if (!this.isStopping) this.notifier.ready(this.said);
     }
   }
 
   stopping(): void {
+    this.isStopping = true;
     this.notifier.stopping();
   }
 

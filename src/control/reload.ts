@@ -46,17 +46,15 @@ export interface Serving {
 
 /** The configuration that is in force, and what follows from it. */
 export class Reloader {
-  /** Of all reloads, the latest last. */
-  readonly plans: NewPlan[];
+  /** Those that run come last. Before them are earlier ones with memories, of what was counted and seen, that these lack. */
+  plans: readonly NewPlan[];
   private readonly started: Config;
-  private latest: readonly NewPlan[];
   private readonly serving: Serving;
   private servers: Servers | undefined;
 
   constructor(config: Config, plans: readonly NewPlan[], serving: Serving) {
     this.started = config;
-    this.plans = [...plans];
-    this.latest = plans;
+    this.plans = plans;
     this.serving = serving;
   }
 
@@ -79,7 +77,7 @@ export class Reloader {
     const { supervisor, mark, listeners } = this.serving;
     const dns = createDns(config);
     const budget = this.budgetOf(config);
-    const plans = planWorkers(this.keepFixed(config), mark, listeners, budget, this.latest);
+    const plans = planWorkers(this.keepFixed(config), mark, listeners, budget, this.plans);
     let addresses: ServerAddress[] = [];
     let servers: Servers | undefined;
     let isInForce = false;
@@ -103,8 +101,7 @@ export class Reloader {
     this.servers = servers;
     supervisor.reload(plans, addresses, dns);
     for (const text of this.needsRestart(config)) warn(text);
-    this.latest = plans;
-    this.plans.push(...plans);
+    this.plans = [...this.plans.filter((plan) => hasMemories(plan, plans)), ...plans];
   }
 
   /** What the file says of the process itself counts from the next start on. */
@@ -137,6 +134,12 @@ export class Reloader {
     const all = [...changed, ...more];
     return all.length === 0 ? [] : [`a restart is needed for: ${all.join(', ')}; all else is in force`];
   }
+}
+
+function hasMemories({ salts, userMemory }: NewPlan, later: readonly NewPlan[]): boolean {
+  const isKnown = (memory: unknown) =>
+    later.some((plan) => plan.salts === memory || plan.userMemory === memory);
+  return [salts, userMemory].some((memory) => memory !== undefined && !isKnown(memory));
 }
 
 export function createDns({ nameservers, ipv6First, maxDnsQueries }: Config): Dns {

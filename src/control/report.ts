@@ -5,10 +5,16 @@ import { UdpCounters } from '../relay/udp-counters.js';
 import { readUserTraffic } from '../relay/user-counters.js';
 import { oneLine } from '../text.js';
 
+export interface Load {
+  readonly connections: number;
+  readonly associations: number;
+}
+
 type Counted = Pick<Plan, 'udp' | 'credentials' | 'userMemory'>;
 
 /** @param plans of all reloads, the latest last: what users have moved before counts too. */
-export function report(plans: readonly Counted[], log: Logger): void {
+export function report(plans: readonly Counted[], { connections, associations }: Load, log: Logger): void {
+  log.info(`${connections} TCP connections, ${associations} UDP associations`);
   const udp = plans.find((plan) => plan.udp !== undefined)?.udp;
   const dropped = udp && new UdpCounters(udp.counters).describe();
   if (dropped !== undefined) log.info(`udp dropped: ${dropped}`);

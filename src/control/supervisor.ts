@@ -8,6 +8,7 @@ import { raiseWakeup } from '../linux/epoll.js';
 import type { FromWorker, NewPlan, Plan, ServerAddress, ToWorker } from '../relay/plan.js';
 import type { LogLevel } from '../relay/worker-log.js';
 import type { Dns } from './dns.js';
+import type { Load } from './report.js';
 
 /** How long a worker may take to see that it shall stop, before the process goes without waiting. */
 const stopMs = 400;
@@ -60,7 +61,7 @@ export class Supervisor {
   }
 
   /** TCP connections and UDP associations that the workers hold. */
-  load(): { connections: number; associations: number } {
+  load(): Load {
     const sum = (word: number): number =>
       this.planes.reduce((total, { plan }) => total + new Int32Array(plan.control.stop)[word]!, 0);
     return { connections: sum(controlWord.connections), associations: sum(controlWord.associations) };

@@ -78,6 +78,8 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
   private minSize: number;
   private sessions: SessionTable<ServerSession<State>>;
   private nextSweepMs = -Infinity;
+  /** Of each user: no session begins with a packet that was stamped before this second. */
+  private notBefore: readonly number[] = [];
 
   /** @param maxSessions those that are remembered, whether the relay still keeps something with them or not. */
   constructor(keys: ServerKeys2022, sources: PacketSources, maxSessions: number) {
@@ -101,7 +103,14 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
     userNow: (user: number) => number,
     onForgotten: (state: State) => void,
   ): void {
-    const { sessions } = this;
+    const { sessions, notBefore } = this;
+    const now = this.sources.unixSeconds();
+    const since = keys.sealings.map(() => now);
+    for (let user = 0; user < this.keys.sealings.length; user++) {
+      const then = userNow(user);
+      if (then >= 0) since[then] = notBefore[user] ?? -Infinity;
+    }
+    this.notBefore = since;
     this.keys = keys;
     this.minSize = keys.opening.size + requestHeadSize + minAddressSize + tagSize;
     this.shares = new SessionShares(this.maxSessions, keys.owners.count);
@@ -146,6 +155,7 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
     const verdict = this.reader.read(bytes, from + opening.size, to - tagSize);
     if (verdict !== 'accepted') return verdict;
 
+    if (known === undefined && this.isFromBefore(opening.user)) return 'repeated';
     const session = known ?? this.begin(bytes, header, cipher, nowMs);
     if (session === undefined) return 'no-room';
     session.window.add(packetHigh, packetLow);
@@ -154,6 +164,18 @@ export class ServerPackets2022<State> implements ServerPackets<State> {
     this.from = this.reader.from;
     this.to = to - tagSize;
     return 'accepted';
+  }
+
+  /** Of keys that were there before, and not in between, nobody knows any more what has been seen. */
+  private isFromBefore(user: number): boolean {
+    const since = this.notBefore[Math.max(user, 0)] ?? -Infinity;
+    return this.sources.unixSeconds() + this.reader.skewSeconds < since;
+  }
+
+  /** For keys that are new to a server which has been serving. */
+  refuseOlder(): void {
+    const now = this.sources.unixSeconds();
+    this.notBefore = this.keys.sealings.map(() => now);
   }
 
   expire(nowMs: number): void {

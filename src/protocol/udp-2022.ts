@@ -52,7 +52,7 @@ export const rememberMs = 65_000;
 export class BodyReader {
   /** After 'accepted': where address ‖ payload begins. */
   from = 0;
-  /** After 'stale'. */
+  /** By how much the packet's clock is ahead of ours. */
   skewSeconds = 0;
   private readonly type: number;
   private readonly headSize: number;

@@ -1,4 +1,5 @@
 /** How ss-redir speaks to a server. Servers may differ in method and keys; sockets, pools and limits are common to all. */
+import { isDeepStrictEqual } from 'node:util';
 import { Endpoint } from '../linux/sockaddr.js';
 import type { ClientPacketSession } from '../protocol/packet.js';
 import { type ClientPackets, createClientPackets } from '../protocol/packets.js';
@@ -14,6 +15,11 @@ export class Access {
   constructor(context: RelayContext) {
     this.context = context;
     this.openStreams = clientStreams(context);
+  }
+
+  /** Whether it is the same method with the same keys. */
+  isLike({ context: { method, credentials } }: Access): boolean {
+    return this.context.method === method && isDeepStrictEqual(this.context.credentials, credentials);
   }
 
   /** For a session with the server; only the worker that has the UDP side makes the ciphers for it. */

@@ -8,6 +8,7 @@ import type { Reactor } from '../engine/reactor.js';
 import type { UdpSocketOptions } from '../linux/datagram.js';
 import type { ServerPackets } from '../protocol/packet.js';
 import { changeUsers, createServerPackets } from '../protocol/packets.js';
+import { ServerPackets2022 } from '../protocol/udp-2022-server.js';
 import { type Access, accessOf } from './access.js';
 import type { Names } from './names.js';
 import { DatagramMemory, type UdpContext, type UdpLimits } from './udp-context.js';
@@ -65,7 +66,7 @@ export function startUdpRedir(
   const redir = new UdpRedir(createContext(plan, parts), {
     upstreams,
     tcpUpstreams,
-    createPackets: (server) => accessOf(server, access()).createPackets(),
+    accessOf: (server) => accessOf(server, access()),
     maxReplySockets,
   });
   for (const { fd, port, tos } of plan.listeners) redir.listen(fd, port, tos);
@@ -116,6 +117,7 @@ export class UdpServerSide {
       return;
     }
     this.packets = this.createPackets();
+    if (this.packets instanceof ServerPackets2022) this.packets.refuseOlder();
     this.server.changeKeys(this.packets);
   }
 }

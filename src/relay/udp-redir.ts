@@ -16,7 +16,7 @@ import type { ReceiveBatch } from '../linux/messages.js';
 import { Block } from '../linux/memory.js';
 import type { Endpoint } from '../linux/sockaddr.js';
 import { IP_ORIGDSTADDR, IPV6_ORIGDSTADDR, lostDatagrams, SOL_IP, SOL_IPV6 } from '../linux/sockopt.js';
-import type { ClientPacketSession } from '../protocol/packet.js';
+import type { Access } from './access.js';
 import { AddressTable } from './address-table.js';
 import { DatagramQueue } from './datagram-queue.js';
 import { LocalAddresses } from './local-addresses.js';
@@ -49,7 +49,8 @@ export interface UdpRedirParts {
   upstreams: Upstreams;
   /** And over TCP, where that is relayed, too: who cannot be reached there is down. */
   tcpUpstreams: Upstreams;
-  createPackets: (server: Endpoint) => ClientPacketSession;
+  /** How a server is spoken to. */
+  accessOf: (server: Endpoint) => Access;
   maxReplySockets: number;
 }
 
@@ -59,7 +60,7 @@ export class UdpRedir implements Deadlined {
   readonly context: UdpContext;
   private readonly upstreams: Upstreams;
   private readonly tcpUpstreams: Upstreams;
-  private readonly createPackets: UdpRedirParts['createPackets'];
+  private readonly accessOf: UdpRedirParts['accessOf'];
   private readonly sessions: AddressTable<UdpSession>;
   private readonly recency = new Recency<UdpSession>();
   private readonly replies: ReplySockets;
@@ -76,14 +77,11 @@ export class UdpRedir implements Deadlined {
   private readonly listeners: UdpRedirListener[] = [];
   private sweepDueMs = 0;
 
-  constructor(
-    context: UdpContext,
-    { upstreams, tcpUpstreams, createPackets, maxReplySockets }: UdpRedirParts,
-  ) {
+  constructor(context: UdpContext, { upstreams, tcpUpstreams, accessOf, maxReplySockets }: UdpRedirParts) {
     this.context = context;
     this.upstreams = upstreams;
     this.tcpUpstreams = tcpUpstreams;
-    this.createPackets = createPackets;
+    this.accessOf = accessOf;
     this.sessions = new AddressTable(context.maxSessions);
     this.raw = new RawReply(context.socketOptions.mark);
     this.replies = new ReplySockets(context, maxReplySockets, this.raw.isAllowed);
@@ -206,14 +204,7 @@ export class UdpRedir implements Deadlined {
       return undefined;
     }
     const client = endpointAt(bytes, at);
-    const session = new UdpSession(
-      this,
-      client,
-      server,
-      this.createPackets(server),
-      this.voiceOf(server),
-      tos,
-    );
+    const session = new UdpSession(this, client, server, this.accessOf(server), this.voiceOf(server), tos);
     session.setClientName(bytes, at);
     for (;;) {
       try {
@@ -392,7 +383,8 @@ export class UdpRedir implements Deadlined {
   onServers(): void {
     for (let session = this.recency.oldest; session !== undefined;) {
       const next = session.newer as UdpSession | undefined;
-      if (!this.upstreams.has(session.server)) this.close(session);
+      const { access, server } = session;
+      if (!this.upstreams.has(server, (other) => this.accessOf(other).isLike(access))) this.close(session);
       session = next;
     }
   }

@@ -9,6 +9,7 @@ import { Block } from '../linux/memory.js';
 import type { Endpoint } from '../linux/sockaddr.js';
 import { localEndpoint } from '../linux/socket.js';
 import type { ClientPacketSession } from '../protocol/packet.js';
+import type { Access } from './access.js';
 import type { Sender } from './datagram-queue.js';
 import type { Used } from './recency.js';
 import { copySockaddr } from './udp-address.js';
@@ -41,6 +42,8 @@ export class UdpSession implements EventHandler, Used, Sender, Receiver {
   nameSize = 0;
   readonly client: Endpoint;
   readonly server: Endpoint;
+  /** How that is spoken to: what it was at the beginning. */
+  readonly access: Access;
   readonly packets: ClientPacketSession;
   /** Of its server, shared by all its sessions. */
   readonly voice: Voice;
@@ -62,14 +65,15 @@ export class UdpSession implements EventHandler, Used, Sender, Receiver {
     redir: UdpRedir,
     client: Endpoint,
     server: Endpoint,
-    packets: ClientPacketSession,
+    access: Access,
     voice: Voice,
     tos: number,
   ) {
     this.redir = redir;
     this.client = client;
     this.server = server;
-    this.packets = packets;
+    this.access = access;
+    this.packets = access.createPackets();
     this.voice = voice;
     this.tos = tos;
   }

@@ -19,6 +19,8 @@ interface Server {
   badUntilMs: number;
 }
 
+const unknown = { failures: 0, silences: 0, badUntilMs: 0 } as const;
+
 export class Upstreams {
   private servers: Server[] = [];
   private turn = 0;
@@ -27,23 +29,23 @@ export class Upstreams {
   /** Replaces the list, keeping what is known of servers that stay. */
   set(endpoints: readonly Endpoint[]): void {
     const known = this.servers;
-    this.servers = endpoints.map(
-      (endpoint) =>
-        known.find((server) => isSameServer(server.endpoint, endpoint)) ?? {
-          endpoint,
-          failures: 0,
-          silences: 0,
-          badUntilMs: 0,
-        },
-    );
+    this.servers = endpoints.map((endpoint) => {
+      const same = known.find((server) => isSameServer(server.endpoint, endpoint));
+      if (same !== undefined) return same;
+      // After a reload a server is spoken to anew: what is known of it is known of its address.
+      const { failures, silences, badUntilMs } =
+        known.find((server) => server.endpoint.equals(endpoint)) ?? unknown;
+      return { endpoint, failures, silences, badUntilMs };
+    });
   }
 
   get size(): number {
     return this.servers.length;
   }
 
-  has(endpoint: Endpoint): boolean {
-    return this.servers.some((server) => server.endpoint.equals(endpoint));
+  /** Whether there is a server at the address, and one that `fits`. */
+  has(endpoint: Endpoint, fits: (server: Endpoint) => boolean = () => true): boolean {
+    return this.servers.some((server) => server.endpoint.equals(endpoint) && fits(server.endpoint));
   }
 
   /** All servers in the order to try them: the healthy ones from the next turn on, then the one whose penalty ends first. */

@@ -83,10 +83,10 @@ export class UdpRig extends Rig {
   startRedir(servers: readonly Endpoint[], replySockets = 10, knowsItsPort = false): Endpoint {
     this.upstreams.set(servers);
     const access = new Access(this.context);
-    const createPackets = (server: Endpoint) => accessOf(server, access).createPackets();
+    const accessFor = (server: Endpoint) => accessOf(server, access);
     const { upstreams, tcpUpstreams } = this;
     tcpUpstreams.set(servers);
-    const parts = { upstreams, tcpUpstreams, createPackets, maxReplySockets: replySockets };
+    const parts = { upstreams, tcpUpstreams, accessOf: accessFor, maxReplySockets: replySockets };
     const redir = new UdpRedir(this.udp, parts);
     this.redir = redir;
     const fd = listenUdp(Endpoint.parse('127.0.0.1', 0)!, { transparent: true });

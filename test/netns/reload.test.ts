@@ -6,6 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { addresses } from '../../src/demo/netns.js';
 import type { Service } from '../../src/demo/service.js';
 import { PeerSealer, targetAddress } from '../helpers/aead-peer.js';
+import { UdpWire } from '../helpers/udp-sockets.js';
 import { remotes, UdpWorld, withUdp } from '../helpers/udp-world.js';
 import { originPorts, origins, redirPort, whySkipped } from '../helpers/world.js';
 
@@ -54,7 +55,8 @@ describe('reload by SIGHUP', { skip: whySkipped() }, () => {
 
   async function startRedir(config: object): Promise<Program> {
     const file = udp.world.writeConfig(JSON.stringify({ ...base, ...config }));
-    return new Program(file, await udp.startRedir({ file }));
+    const { mode = withUdp.mode } = config as { mode?: string };
+    return new Program(file, await udp.startRedir({ file, config: { mode } }));
   }
 
   async function startServer(port: number, password: string, config: object = {}): Promise<Program> {
@@ -148,6 +150,27 @@ describe('reload by SIGHUP', { skip: whySkipped() }, () => {
       servers: [{ address: here, port: ports.one, password: 'one', method: 'aes-256-gcm' }, more],
     });
     assert.equal(await client.ask(far, 'after'), seen, 'from the same port');
+    await remote.close();
+  });
+
+  test('ss-redir: a UDP session ends when its server is spoken to with another key, or is no longer there', async () => {
+    const server = await startServer(ports.one, 'one');
+    await startServer(ports.two, 'two');
+    const redir = await startRedir({ server: here, server_port: ports.one, password: 'one' });
+    const remote = await udp.remote(far, 'mirror');
+    const client = await udp.client('ipv4');
+    await client.ask(far, 'before');
+    await server.reload({
+      server: '0.0.0.0',
+      server_port: ports.one,
+      password: 'new',
+      method: 'aes-256-gcm',
+      ...withUdp,
+    });
+    await redir.reload(serverOf(ports.one, 'new'));
+    await client.ask(far, 'with the new key');
+    await redir.reload(serverOf(ports.two, 'two'));
+    await client.ask(far, 'by another server');
     await remote.close();
   });
 
@@ -251,6 +274,29 @@ describe('reload by SIGHUP', { skip: whySkipped() }, () => {
     await udp.hasDropped(server.service, { forged: 1 });
     await redir.reload(serverOf(ports.one, `${identityKey}:${userKeys.ann}`, { method }));
     await echoOnce();
+    await remote.close();
+  });
+
+  test('ss-server: a 2022 packet of before is a replay, also when its user has been away meanwhile', async () => {
+    const method = '2022-blake3-aes-128-gcm';
+    const users = (...names: (keyof typeof userKeys)[]) =>
+      names.map((name) => ({ name, password: userKeys[name] }));
+    const config = { server: '0.0.0.0', server_port: ports.one, password: identityKey, method, ...withUdp };
+    const server = await startServer(ports.one, identityKey, { method, users: users('ann', 'bob') });
+    const wireAt = { host: here, port: 8380 };
+    const wire = await UdpWire.open(udp.world.origin, wireAt, { host: here, port: ports.one });
+    await startRedir(serverOf(wireAt.port, `${identityKey}:${userKeys.bob}`, { method, mode: 'udp_only' }));
+    const remote = await udp.remote(far, 'mirror');
+    const client = await udp.client('ipv4');
+    await client.ask(far, 'captured');
+    const captured = await wire.next('up');
+    await server.reload({ ...config, users: users('ann') });
+    await delay(1100); // stamps are whole seconds
+    await server.reload({ ...config, users: users('ann', 'bob') });
+    await remote.take(1);
+    await wire.inject({ direction: 'up', data: captured.data, client: captured.client });
+    assert.deepEqual(await remote.take(1, 300), []);
+    await udp.hasDropped(server.service, { repeated: 1 });
     await remote.close();
   });
 

@@ -42,13 +42,19 @@ test('the report has a line for each user, and none without users', () => {
   const log = { info: (line: string) => lines.push(line) } as unknown as Logger;
   report(
     memories.map((userMemory) => ({ udp: undefined, credentials, userMemory })),
+    { connections: 2, associations: 1 },
     log,
   );
   assert.deepEqual(lines, [
+    '2 TCP connections, 1 UDP associations',
     'user ann: 0 connections, 0 bytes up, 0 bytes down',
     String.raw`user b\no: 2 connections, 6 bytes up, 2000000 bytes down`,
   ]);
   lines.length = 0;
-  report([{ udp: undefined, credentials: { ...credentials, users: [] }, userMemory: undefined }], log);
-  assert.deepEqual(lines, []);
+  report(
+    [{ udp: undefined, credentials: { ...credentials, users: [] }, userMemory: undefined }],
+    { connections: 0, associations: 0 },
+    log,
+  );
+  assert.deepEqual(lines, ['0 TCP connections, 0 UDP associations']);
 });
