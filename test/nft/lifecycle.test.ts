@@ -237,7 +237,7 @@ describe('ss-nft up and down', { skip: whyNoNetns() }, () => {
       assert.equal(status, 1);
       assert.match(stderr, /table inet ss_redir_default is held by another process/);
     }
-    assert.match((await nft.run(['status'])).stdout, /owned by a process/);
+    assert.match((await nft.run(['status'])).stdout, /owned by another process/);
     holder.stdin!.end();
     await holder;
     while ((await gateway.state()).includes('ss_redir_default')) await delay(20);
