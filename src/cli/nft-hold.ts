@@ -9,6 +9,7 @@ import { rulesTableOf } from '../nft/names.js';
 import { Notifier } from '../systemd/notify.js';
 import type { NftCommandLine } from './nft-parse.js';
 import { Launcher, openBackgroundLog, startInBackground, takeBackgroundMark } from './background.js';
+import { watchTerminal } from './hang-up.js';
 
 const ident = 'ss-nft';
 const exitFailed = 1;
@@ -58,10 +59,8 @@ export async function hold(
   });
   await server.listen();
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => void stop(signal));
-  process.on('SIGHUP', () => {
-    if (launcher === undefined && !notifier.connected) return void stop('SIGHUP'); // its terminal is gone
-    void reload();
-  });
+  const isHungUp = watchTerminal();
+  process.on('SIGHUP', () => void (isHungUp() ? stop('SIGHUP') : reload()));
   try {
     await holder.apply(settings, warn);
   } catch (error) {

@@ -200,7 +200,7 @@ async function reload(
     await reloader.reload(
       config,
       (text) => log.warn(text),
-      async () => rules?.replace(config),
+      async (present) => rules?.replace(present),
     );
     log.verbose = config.verbose;
     log.info(`reloaded${configFile === undefined ? '' : `: ${configFile}`}`);

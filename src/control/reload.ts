@@ -70,14 +70,20 @@ export class Reloader {
    * Puts the configuration in force, all of it or nothing.
    *
    * @param warn is told what needs a restart.
-   * @param before is done when nothing else can fail any more, and may: then nothing has changed.
+   * @param before is done when nothing else can fail any more, and may: then nothing has changed. It gets the configuration
+   *   without what counts from the next start on.
    * @throws {ConfigError} where none of the servers has an address.
    */
-  async reload(config: Config, warn: (text: string) => void, before: () => Promise<void>): Promise<void> {
+  async reload(
+    config: Config,
+    warn: (text: string) => void,
+    before: (config: Config) => Promise<void>,
+  ): Promise<void> {
     const { supervisor, mark, listeners } = this.serving;
     const dns = createDns(config);
     const budget = this.budgetOf(config);
-    const plans = planWorkers(this.keepFixed(config), mark, listeners, budget, this.plans);
+    const present = this.keepFixed(config);
+    const plans = planWorkers(present, mark, listeners, budget, this.plans);
     let addresses: ServerAddress[] = [];
     let servers: Servers | undefined;
     let isInForce = false;
@@ -91,7 +97,7 @@ export class Reloader {
     }
     try {
       if (servers !== undefined && addresses.length === 0) throw new ConfigError('no server has an address');
-      await before();
+      await before(present);
     } catch (error) {
       servers?.close();
       throw error;
@@ -106,9 +112,9 @@ export class Reloader {
 
   /** What the file says of the process itself counts from the next start on. */
   private keepFixed(config: Config): Config {
-    const { tcp, udp, tcpTproxy, workers } = this.started;
+    const { tcp, udp, tcpTproxy, workers, localPort, outboundFwmark } = this.started;
     const { credentials } = config; // not enumerable: a spread has it not
-    return { ...config, credentials, tcp, udp, tcpTproxy, workers };
+    return { ...config, credentials, tcp, udp, tcpTproxy, workers, localPort, outboundFwmark };
   }
 
   private budgetOf(config: Config): Budget {

@@ -1,6 +1,6 @@
 // ss-redir --rules: rules that come with the start, outlive a crash, are taken over by the next start and go with a clean stop.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
@@ -8,7 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { whyNoNetns } from '../../src/demo/netns.js';
 import type { Service } from '../../src/demo/service.js';
-import { PolicyBed, direct, proxied, refused, target4 } from '../nft/policy-bed.js';
+import { PolicyBed, direct, other4, proxied, refused, target4 } from '../nft/policy-bed.js';
 
 const program = fileURLToPath(new URL('../../src/bin/ss-redir.js', import.meta.url));
 const startMs = 20_000;
@@ -147,6 +147,23 @@ describe('ss-redir --rules', { skip: whyNoNetns() }, () => {
     assert.equal(exitCode, 1, String(stderr));
     assert.deepEqual(await holders(), []);
     assert.equal(await state(), nothing);
+  });
+
+  it('a reload replaces the rules; port and mode are those that it serves with until a restart', async () => {
+    await start();
+    const file = configuration(`ifnames = l0\ndst_ips_bypass = ${other4}`);
+    writeFileSync(file, readFileSync(file, 'utf8').replace('local_port = 1080', 'local_port = 1090'), {
+      mode: 0o600,
+    });
+    redir!.kill('SIGHUP');
+    await redir!.waitForOutput(/ reloaded: /, startMs);
+    assert.match(redir!.output, /a restart is needed for: local_port/);
+    assert.equal(await bed.tcp(bed.client, other4), direct);
+    assert.deepEqual([await tcp(), await udp()], [proxied(target4), proxied(target4)]);
+    configuration('ifnames = l0\nnft_tcp_extra = ip ttl bogus');
+    redir!.kill('SIGHUP');
+    await redir!.waitForOutput(/not reloaded, nothing is changed: nft: /, startMs);
+    assert.deepEqual([await tcp(), await bed.tcp(bed.client, other4)], [proxied(target4), direct]);
   });
 
   it('--fail without --rules is refused', async () => {
