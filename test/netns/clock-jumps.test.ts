@@ -5,8 +5,9 @@ import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import type { Service } from '../../src/demo/service.js';
+import { Echo } from '../helpers/echo.js';
 import { remotes, UdpWorld, withUdp } from '../helpers/udp-world.js';
-import { originPorts, origins, whySkipped } from '../helpers/world.js';
+import { whySkipped } from '../helpers/world.js';
 
 const method = '2022-blake3-aes-128-gcm';
 const key = 'AAECAwQFBgcICQoLDA0ODw==';
@@ -50,44 +51,22 @@ describe(
       writeFileSync(file, `${by}\n`);
     }
 
-    async function connect() {
-      const client = await udp.world.client.connect({ host: origins.ipv4, port: originPorts.echo });
-      let sent = '';
-      return {
-        async echo(text: string): Promise<void> {
-          sent += text;
-          await client.write(text);
-          assert.equal((await client.wait({ bytes: sent.length }, 3000)).data.toString(), sent);
-        },
-        close: () => client.destroy(),
-      };
-    }
-
-    async function echoOnce(): Promise<void> {
-      const connection = await connect();
-      try {
-        await connection.echo('once');
-      } finally {
-        await connection.close();
-      }
-    }
-
     for (const by of ['+45', '-45', '+86400']) {
       test(`by ${by} s and back, over TCP and UDP`, async () => {
         const remote = await udp.remote(far, 'echo');
         const client = await udp.client('ipv4');
-        const old = await connect();
+        const old = await Echo.connect(udp.world);
         await old.echo('before');
         await client.ask(far, 'before');
         const logged = server.output.length;
         jump(by);
         await old.echo('on it goes');
-        await assert.rejects(echoOnce());
+        await assert.rejects(Echo.once(udp.world));
         await client.send(far, 'stale');
         await client.hearsNothing();
         assert.match(server.output.slice(logged), /clock/);
         jump('+0');
-        await echoOnce();
+        await Echo.once(udp.world);
         await client.ask(far, 'after');
         await old.echo('to the end');
         await old.close();

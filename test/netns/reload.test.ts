@@ -6,6 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { addresses } from '../../src/demo/netns.js';
 import type { Service } from '../../src/demo/service.js';
 import { PeerSealer, targetAddress } from '../helpers/aead-peer.js';
+import { Echo } from '../helpers/echo.js';
 import { UdpWire } from '../helpers/udp-sockets.js';
 import { remotes, UdpWorld, withUdp } from '../helpers/udp-world.js';
 import { originPorts, origins, redirPort, whySkipped } from '../helpers/world.js';
@@ -80,24 +81,8 @@ describe('reload by SIGHUP', { skip: whySkipped() }, () => {
     ...more,
   });
 
-  async function connect() {
-    const client = await udp.world.client.connect({ host: origins.ipv4, port: originPorts.echo });
-    let sent = '';
-    return {
-      async echo(text: string): Promise<void> {
-        sent += text;
-        await client.write(text);
-        assert.equal((await client.wait({ bytes: sent.length }, 3000)).data.toString(), sent);
-      },
-      close: () => client.destroy(),
-    };
-  }
-
-  async function echoOnce(): Promise<void> {
-    const connection = await connect();
-    await connection.echo('once');
-    await connection.close();
-  }
+  const connect = () => Echo.connect(udp.world);
+  const echoOnce = () => Echo.once(udp.world);
 
   const countBy = (program: Program, port: number) =>
     program.service.output.split('\n').filter((line) => line.endsWith(`by ${here}:${port}`)).length;

@@ -23,6 +23,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { runScenarios, type Scenarios } from '../helpers/booted.js';
 import { HungThread, statusOf, threadsOf, workersOf } from '../helpers/threads.js';
 
 const setupScript = fileURLToPath(new URL('../../src/bin/ss-setup.js', import.meta.url));
@@ -40,7 +41,7 @@ const inBackground = promisify(execFile);
 const service = 'ss-redir@home.service';
 
 /** In the order in which they run: each begins with the services serving, and leaves them so. */
-export const scenarios: Record<string, () => Promise<void>> = {
+export const scenarios: Scenarios = {
   'units start, are ready, and run as their user with nothing but their capability': async () => {
     for (const unit of ['ss-server@up.service', service]) {
       systemctl('start', unit);
@@ -188,27 +189,9 @@ export const scenarios: Record<string, () => Promise<void>> = {
 const parts: Record<string, () => Promise<void>> = { run: runAll, target: runTarget };
 await parts[process.argv[2] ?? '']?.();
 
-async function runAll(): Promise<void> {
+async function runAll(): Promise<never> {
   await install();
-  for (const [name, run] of Object.entries(scenarios)) {
-    const startMs = performance.now();
-    let error: string | undefined;
-    try {
-      await run();
-    } catch (thrown) {
-      const journal = execFileSync(
-        'journalctl',
-        ['-n', '25', '--no-pager', '-o', 'cat', '-u', 'ss-*', '-u', 'shadowsocks*'],
-        {
-          encoding: 'utf8',
-        },
-      );
-      error = `${(thrown as Error).stack}\n${journal}`;
-    }
-    const ms = Math.round(performance.now() - startMs);
-    console.log(`RESULT ${JSON.stringify({ name, ms, error })}`);
-  }
-  process.exit(0);
+  return runScenarios(scenarios);
 }
 
 /** Program, units, user, directories by ss-setup. */
