@@ -1,13 +1,12 @@
 /** What of others would disturb the rules, or they it: looked for before anything is changed. Each is one line. */
 import { existsSync, readFileSync, readlinkSync } from 'node:fs';
 import { basename } from 'node:path';
-import { findTable, listTable, type NftExpression, type NftObject } from './loaded.js';
-import { hex, rulesTableOf, tablePrefix } from './names.js';
+import { findTable, listChains, listOtherTables, listTable, type NftExpression } from './loaded.js';
+import { hex, rulesTableOf } from './names.js';
 import { isRouteOf, isRuleOf, listRoutes, listRules, type Routing } from './routing.js';
 import { usesTproxy } from './ruleset.js';
 import type { GatewaySettings } from './settings.js';
 import { describeListener, findListeners } from './sockets.js';
-import { runTool } from './tools.js';
 
 /** `owns`: of who makes the rules. */
 export async function findConflicts(
@@ -71,11 +70,11 @@ async function routingConflicts(routing: Routing): Promise<string[]> {
 /** Rules of other tables that set or want one of our bits; to mask bits away is no conflict. */
 async function markConflicts(settings: GatewaySettings): Promise<string[]> {
   const bits = settings.ownMark | (usesTproxy(settings) ? settings.toProxyMark : 0);
-  const text = await runTool('nft', ['-t', '-j', 'list', 'ruleset']);
-  const { nftables } = JSON.parse(text) as { nftables: NftObject[] };
+  const tables = await listOtherTables();
+  const objects = await Promise.all(tables.map(({ family, name }) => listChains(family, name)));
   const conflicts = new Set<string>();
-  for (const { rule } of nftables) {
-    if (rule === undefined || rule.table.startsWith(tablePrefix)) continue;
+  for (const { rule } of objects.flat()) {
+    if (rule === undefined) continue;
     for (const value of rule.expr.flatMap(marksSet)) {
       const shared = (value & bits) >>> 0;
       if (shared === 0) continue;

@@ -39,6 +39,14 @@ export async function listOurTables(): Promise<string[]> {
     .filter((name) => name.startsWith(tablePrefix));
 }
 
+/** Tables of others. */
+export async function listOtherTables(): Promise<{ family: string; name: string }[]> {
+  const text = await runTool('nft', ['list', 'tables']);
+  return [...text.matchAll(/^table (\S+) (\S+)/gm)]
+    .map(([, family, name]) => ({ family: family!, name: name! }))
+    .filter(({ family, name }) => family !== 'inet' || !name.startsWith(tablePrefix));
+}
+
 /** Undefined when it is not there. */
 export async function findTable(name: string): Promise<LoadedTable | undefined> {
   let text: string;
@@ -59,9 +67,44 @@ export async function findTable(name: string): Promise<LoadedTable | undefined> 
   };
 }
 
+/**
+ * Counters, sets and chains with their rules. Piece by piece: in the JSON of a table that has an owner nft 1.0.6 writes its flags from
+ * memory that is not theirs, and nothing can read that.
+ */
 export async function listTable(name: string): Promise<NftObject[]> {
-  const text = await runTool('nft', ['-j', 'list', 'table', 'inet', name]);
-  return (JSON.parse(text) as { nftables: NftObject[] }).nftables;
+  const pieces = await Promise.all([
+    listJson(['list', 'counters', 'table', 'inet', name]),
+    listJson(['list', 'sets', 'table', 'inet', name]),
+    listChains('inet', name),
+  ]);
+  // nft 1.0.6 lists the sets of all tables, whatever table was asked for.
+  return pieces
+    .flat()
+    .filter(({ counter, set }) => (counter ?? set)?.table === name || (counter ?? set) === undefined);
+}
+
+/** The chains of a table with their rules. */
+export async function listChains(family: string, table: string): Promise<NftObject[]> {
+  const text = await listText(['-t', 'list', 'table', family, table]);
+  const { chains } = contentsOf(text.split('\n'));
+  return (
+    await Promise.all(chains.map(({ name }) => listJson(['list', 'chain', family, table, name])))
+  ).flat();
+}
+
+async function listJson(words: readonly string[]): Promise<NftObject[]> {
+  const text = await listText(['-j', ...words]);
+  return text === '' ? [] : (JSON.parse(text) as { nftables: NftObject[] }).nftables;
+}
+
+/** Nothing for what has gone meanwhile. */
+async function listText(words: readonly string[]): Promise<string> {
+  try {
+    return await runTool('nft', words);
+  } catch (error) {
+    if (error instanceof ToolError && /No such file or directory/.test(error.message)) return '';
+    throw error;
+  }
 }
 
 export function readAbout(about: string | undefined): Remembered | undefined {

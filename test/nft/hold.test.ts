@@ -16,7 +16,8 @@ const startMs = 20_000;
 
 describe('ss-nft hold', { skip: whyNoNetns() }, () => {
   // The socket's directory is not of the namespace: a name that no other test has.
-  const instance = `hold-${process.pid}`;
+  // As long as it may be: what nft says of an owned table depends on it.
+  const instance = `hold-${process.pid}-`.padEnd(64, 'x');
   const table = `ss_redir_${instance}`;
   const socket = holderSocketOf(instance);
   let bed: PolicyBed;
@@ -86,7 +87,7 @@ describe('ss-nft hold', { skip: whyNoNetns() }, () => {
     assert.equal(await bed.udp(bed.client, target4), proxied(target4));
     const { stdout, status } = await bed.nft.run(['status', instance]);
     assert.match(stdout, new RegExp(`held by process ${holder!.pid}`));
-    assert.match(stdout, /! table inet ss_redir_dns_hold-\d+ is missing/); // it was flushed, and its default applies
+    assert.match(stdout, /! table inet ss_redir_dns_hold-\S+ is missing/); // it was flushed, and its default applies
     assert.equal(status, 3);
     assert.deepEqual(await holder!.stop('SIGTERM', startMs), { code: 0, signal: undefined });
     assert.equal(await state(), nothing);
